@@ -1,0 +1,44 @@
+# Two commands do everything on a machine with Python 3.11 and make: `make demo` and `make test`.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+
+.PHONY: setup demo test lint soak bench bench-gpu reproduce docs clean
+
+setup: $(INSTALLED)
+
+$(INSTALLED): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[dev]"
+	touch $@
+
+demo: setup
+	$(BIN)/phvae demo --output build/demo
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+test: lint
+	$(BIN)/python -m pytest -n 2 -m "not soak"
+
+soak: setup
+	$(BIN)/python -m pytest -n 2 -m soak
+
+bench: setup
+	$(BIN)/python -m benchmarks.likelihood --output benchmarks/results/likelihood-cpu.json
+
+# Runs from the source tree with whatever torch and triton the GPU machine has: nothing is installed.
+bench-gpu:
+	PYTHONPATH=src $(PYTHON) -m benchmarks.likelihood_gpu
+
+reproduce: setup
+	$(BIN)/python -m experiments $(ARGS)
+
+docs: setup
+	$(BIN)/pdoc --math --docformat google --output-directory build/docs phvae
+
+clean:
+	rm -rf build $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
