@@ -1,0 +1,1 @@
+"""Numbers only: log density, log survival and log cdf of phase-type laws, with gradients."""

@@ -1,0 +1,116 @@
+"""Who computes a flat batch: the fused kernel of the device, then squaring for the rows it doubts, then the limits."""
+
+import math
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from phvae.kernels import limits
+from phvae.kernels.quantities import BOUNDARY, CDF, DOUBTFUL, INVALID, SURVIVAL, TRUSTED, Evaluation
+
+__all__ = ["evaluate", "shares"]
+
+# Below this many phases in all, starting a thread costs more than it saves.
+_THREAD_ENTRIES = 20_000
+
+
+def evaluate(
+    quantity: int, x: Tensor, initial: Tensor, rates: Tensor, law: Tensor, method: str, *, gradients: bool
+) -> Evaluation:
+    """Log of a quantity for rows ``x (n,)`` with parameters ``initial[law], rates[law]``, by "auto" or "squaring".
+
+    Without ``gradients`` the derivative fields are empty tensors.
+    """
+    arguments = x, initial, rates, law, method, gradients
+    found = _cdf(*arguments) if quantity == CDF else _direct(quantity, *arguments)
+    if not found.regular:
+        limits.fill(quantity, x, initial, rates, law, found)
+    return found
+
+
+def _direct(
+    quantity: int, x: Tensor, initial: Tensor, rates: Tensor, law: Tensor, method: str, gradients: bool
+) -> Evaluation:
+    if x.is_cuda:
+        from phvae.kernels import gpu
+
+        return gpu.evaluate(quantity, x, initial, rates, law, method, gradients)
+    return _on_cpu(quantity, x, initial, rates, law, method, gradients)
+
+
+def _cdf(x: Tensor, initial: Tensor, rates: Tensor, law: Tensor, method: str, gradients: bool) -> Evaluation:
+    """F as the complement of S above the median, where S is the smaller, and directly below it."""
+    over = _direct(SURVIVAL, x, initial, rates, law, method, gradients)
+    log_mass = initial.sum(-1).log()[law]
+    log_sf = over.value - log_mass
+    odds = 1 / torch.expm1(-log_sf)
+    found = over._replace(
+        value=log_mass + torch.log1p(-log_sf.exp()),
+        d_x=-odds * over.d_x if gradients else over.d_x,
+        # F = Σα - S
+        d_initial=(1 + odds)[:, None] * (-log_mass).exp()[:, None] - odds[:, None] * over.d_initial
+        if gradients
+        else over.d_initial,
+        d_rates=-odds[:, None] * over.d_rates if gradients else over.d_rates,
+    )
+    below = ((log_sf > -math.log(2)) & (over.status < BOUNDARY)).nonzero()[:, 0]
+    if len(below):
+        under = _direct(CDF, x[below], initial, rates, law[below], method, gradients)
+        found.value[below], found.status[below] = under.value, under.status
+        if gradients:
+            found.d_x[below], found.d_initial[below], found.d_rates[below] = under.d_x, under.d_initial, under.d_rates
+    return found
+
+
+def shares(quantity: int, x: Tensor, initial: Tensor, rates: Tensor, *, gradients: bool = True) -> dict[str, float]:
+    """Share of the rows ``x (n,)``, ``initial (n, m)``, ``rates (n, m)`` that each part of "auto" answers."""
+    law = torch.arange(len(x), device=x.device)
+    status = evaluate(quantity, x, initial, rates, law, "auto", gradients=gradients).status
+    names = {"contour": TRUSTED, "squaring": DOUBTFUL, "limit": BOUNDARY, "invalid": INVALID}
+    return {name: float((status == code).double().mean()) for name, code in names.items()}
+
+
+def _on_cpu(
+    quantity: int, x: Tensor, initial: Tensor, rates: Tensor, law: Tensor, method: str, gradients: bool
+) -> Evaluation:
+    from phvae.kernels import cpu, cpu_squaring
+
+    rows, phases = len(x), initial.shape[-1]
+    kept = (rows, phases) if gradients else (0, phases)
+    found = Evaluation(
+        value=torch.empty(rows, dtype=torch.float64),
+        d_x=torch.empty(kept[0], dtype=torch.float64),
+        d_initial=torch.empty(kept, dtype=torch.float64),
+        d_rates=torch.empty(kept, dtype=torch.float64),
+        status=torch.empty(rows, dtype=torch.int8),
+        regular=True,
+    )
+    inputs = tuple(tensor.detach().contiguous().numpy() for tensor in (x, initial, rates, law))
+    outputs = tuple(tensor.numpy() for tensor in found[:5])
+    kernel: Any = cpu.contour_rows if method == "auto" else cpu.classify_rows
+    _in_threads(rows, phases, lambda begin, end: kernel(quantity, gradients, *inputs, begin, end, *outputs))
+    doubtful = (found.status == DOUBTFUL).nonzero()[:, 0].numpy()
+    if len(doubtful):
+        _in_threads(
+            len(doubtful),
+            phases**2,
+            lambda begin, end: cpu_squaring.squaring_rows(
+                quantity, gradients, *inputs, doubtful, begin, end, *outputs[:4]
+            ),
+        )
+    regular = not bool((found.status >= BOUNDARY).any())
+    return found._replace(regular=regular)
+
+
+def _in_threads(rows: int, phases: int, work: Any) -> None:
+    """Run ``work(begin, end)`` over all rows, on as many threads as torch uses and the work deserves."""
+    threads = min(torch.get_num_threads(), math.ceil(rows * phases / _THREAD_ENTRIES))
+    if threads <= 1:
+        work(0, rows)
+        return
+    edges = [rows * k // threads for k in range(threads + 1)]
+    with ThreadPoolExecutor(threads) as pool:
+        # list() brings back what a thread raised
+        list(pool.map(work, edges[:-1], edges[1:]))
