@@ -48,8 +48,8 @@ def _trapezoidal(scale: int, parameters: tuple[float, float, float, float]) -> t
 
 LONG = _trapezoidal(LONG_SCALE, TALBOT)
 
-# The error of a trapezoidal sum is the integral of (r - exp) L over a curve between poles and nodes. A probe is a point of
-# that curve with a bound on its share; the sum of bound * |L(probe)| estimates the error from above.
+# The error of a trapezoidal sum is the integral of (r - exp) L over a curve between poles and nodes. A probe is a point
+# of that curve with a bound on its share; the sum of bound * |L(probe)| estimates the error from above.
 PROBES: tuple[tuple[float, float, float], ...] = (
     # Re z, Im z, bound
     (1.3352, 0.4094, 2.5e-13),
@@ -66,7 +66,7 @@ RESOLVED_PHASES = 10
 # A sum of terms kappa times larger than their total has relative error about kappa * 3e-16.
 VALUE_CANCELLATION = 1.5e5
 GRADIENT_CANCELLATION = 1e6
-VALUE_TRUNCATION = 3e-11
+VALUE_TRUNCATION = 5e-11
 GRADIENT_TRUNCATION = 1e-9
 
 

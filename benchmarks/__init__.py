@@ -1,0 +1,1 @@
+"""Speed and accuracy, side by side with what people use instead."""
