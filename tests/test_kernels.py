@@ -268,6 +268,19 @@ def test_a_row_that_is_no_law_is_nan_and_leaves_its_neighbours_alone(method):
     assert slope.isfinite().all(), "a row that is not asked for does not spoil the gradient"
 
 
+@pytest.mark.parametrize("quantity", FUNCTIONS)
+def test_the_way_of_a_device_without_triton_gives_the_same_answers(quantity, monkeypatch):
+    x, initial, rates = rows(40, 6)
+    x[:3] = torch.tensor([0.0, math.inf, -1.0])
+    initial[3, 0] = -1.0
+    law = torch.arange(40)
+    expected = backends.evaluate(CODES[quantity], x, initial, rates, law, "auto", gradients=True)
+    monkeypatch.setattr(backends, "_on_cpu", lambda q, x, a, r, law, method, g: backends._in_torch(q, x, a, r, law, g))
+    found = backends.evaluate(CODES[quantity], x, initial, rates, law, "auto", gradients=True)
+    for name in ("value", "d_x", "d_initial", "d_rates"):
+        torch.testing.assert_close(getattr(found, name), getattr(expected, name), rtol=1e-9, atol=1e-9, equal_nan=True)
+
+
 def test_memory_stays_near_that_of_the_inputs():
     """The derivatives that are kept are as large as the parameters; squaring works in a few matrices per thread."""
     x, initial, rates = rows(4, 64)

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from phvae.kernels import limits
+from phvae.kernels import limits, squaring
 from phvae.kernels.quantities import BOUNDARY, CDF, DOUBTFUL, INVALID, SURVIVAL, TRUSTED, Evaluation
 
 __all__ = ["evaluate", "shares"]
@@ -33,11 +33,30 @@ def evaluate(
 def _direct(
     quantity: int, x: Tensor, initial: Tensor, rates: Tensor, law: Tensor, method: str, gradients: bool
 ) -> Evaluation:
-    if x.is_cuda:
+    if x.device.type == "cpu":
+        return _on_cpu(quantity, x, initial, rates, law, method, gradients)
+    try:
         from phvae.kernels import gpu
+    except ImportError:  # no Triton: slower, and just as right
+        return _in_torch(quantity, x, initial, rates, law, gradients)
+    return gpu.evaluate(quantity, x, initial, rates, law, method, gradients)
 
-        return gpu.evaluate(quantity, x, initial, rates, law, method, gradients)
-    return _on_cpu(quantity, x, initial, rates, law, method, gradients)
+
+def _in_torch(quantity: int, x: Tensor, initial: Tensor, rates: Tensor, law: Tensor, gradients: bool) -> Evaluation:
+    """Every row by squaring in plain torch, on any device."""
+    lawful = (rates[:, 0] > 0) & (rates.diff(dim=-1) >= 0).all(-1) & (rates[:, -1] < math.inf)
+    lawful &= ((initial >= 0) & (initial < math.inf)).all(-1) & (initial > 0).any(-1)
+    inside = (x > 0) & (x < math.inf)
+    status = torch.where(inside, DOUBTFUL, BOUNDARY).masked_fill(~(lawful[law] & (x >= 0)), INVALID).to(torch.int8)
+    kept = (len(x) if gradients else 0, initial.shape[-1])
+
+    def empty(*shape: int) -> Tensor:
+        return torch.empty(shape, dtype=torch.float64, device=x.device)
+
+    found = Evaluation(empty(len(x)), empty(kept[0]), empty(*kept), empty(*kept), status, regular=True)
+    chosen = (status == DOUBTFUL).nonzero()[:, 0]
+    squaring.fill(quantity, x.detach(), initial.detach(), rates.detach(), law, chosen, found)
+    return found._replace(regular=len(chosen) == len(x))
 
 
 def _cdf(x: Tensor, initial: Tensor, rates: Tensor, law: Tensor, method: str, gradients: bool) -> Evaluation:
