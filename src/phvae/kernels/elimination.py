@@ -14,6 +14,10 @@ def solve(generator: Tensor, exit_rates: Tensor, right: Tensor) -> Tensor:
         generator: Sub-generator, shape ``(..., m, m)``.
         exit_rates: Minus its row sums, shape ``(..., m)``.
         right: Right-hand sides, shape ``(..., m, r)``.
+
+    >>> generator = torch.tensor([[-2.0, 2.0], [0.0, -4.0]])
+    >>> solve(generator, torch.tensor([0.0, 4.0]), torch.ones(2, 1))[:, 0]              # expected time to absorption
+    tensor([0.7500, 0.2500])
     """
     size = generator.shape[-1]
     jumps, exits, sources = generator, exit_rates, right
@@ -35,7 +39,12 @@ def solve(generator: Tensor, exit_rates: Tensor, right: Tensor) -> Tensor:
 
 
 def sojourns(generator: Tensor, exit_rates: Tensor) -> Tensor:
-    """Expected time spent in phase ``j`` from phase ``i``: ``(-generator)^-1``, shape ``(..., m, m)``."""
+    """Expected time spent in phase ``j`` from phase ``i``: ``(-generator)^-1``, shape ``(..., m, m)``.
+
+    >>> sojourns(torch.tensor([[-2.0, 2.0], [0.0, -4.0]]), torch.tensor([0.0, 4.0]))
+    tensor([[0.5000, 0.2500],
+            [0.0000, 0.2500]])
+    """
     identity = torch.eye(generator.shape[-1], dtype=generator.dtype, device=generator.device)
     return solve(generator, exit_rates, identity.expand_as(generator))
 
@@ -50,6 +59,10 @@ def tail_rate(initial: Tensor, generator: Tensor, exit_rates: Tensor) -> Tensor:
         initial: Entry weights, shape ``(..., m)``.
         generator: Sub-generator, shape ``(..., m, m)``.
         exit_rates: Minus its row sums, shape ``(..., m)``.
+
+    >>> generator = torch.tensor([[-2.0, 1.0], [1.0, -2.0]], dtype=torch.float64)
+    >>> round(float(tail_rate(torch.tensor([1.0, 0.0]), generator, torch.tensor([1.0, 1.0]))), 12)
+    1.0
     """
     size = generator.shape[-1]
     reached = (generator > 0) | torch.eye(size, dtype=torch.bool, device=generator.device)

@@ -32,6 +32,9 @@ def log_density(x: Tensor, initial: Tensor, generator: Tensor, exit_rates: Tenso
 
     Returns:
         float64, shape ``broadcast(x, initial[..., 0])``; NaN where the input is not a law or ``x`` is not a point.
+
+    >>> float(log_density(torch.tensor(1e6), torch.tensor([1.0]), torch.tensor([[-1.0]])))
+    -1000000.0
     """
     exit_rates = row_deficits(generator) if exit_rates is None else exit_rates
     return log_form(x, initial, generator, exit_rates, exit_rates)

@@ -1,0 +1,94 @@
+"""What every law of the decoders offers: tails in logs, and draws from an explicit generator."""
+
+from abc import abstractmethod
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.distributions import Distribution
+
+from phvae.distributions import checks
+from phvae.distributions.checks import Numbers
+
+
+class TailedLaw(Distribution):
+    """A law of one real variable known by its log density, log survival and log cdf; results are float64.
+
+    With ``validate_args=False`` nothing is checked and a value that is missing gives NaN.
+    """
+
+    def _setup(self, batch_shape: torch.Size, validate_args: bool | None) -> None:
+        # our own checks have run and their messages say more than torch's
+        super().__init__(batch_shape, torch.Size(), validate_args=False)
+        self._validate_args = Distribution._validate_args if validate_args is None else validate_args
+
+    def _points(self, name: str, value: Numbers) -> Tensor:
+        points = checks.as_tensor(name, value).double()
+        if self._validate_args and bool(points.isnan().any()):
+            position = tuple(points.isnan().nonzero()[0].tolist())
+            raise ValueError(f"{name}{list(position) or ''} is missing; drop or impute missing values first")
+        return points
+
+    def _levels(self, name: str, value: Numbers) -> Tensor:
+        levels = checks.as_tensor(name, value).double()
+        if self._validate_args:
+            checks.require_probabilities(name, levels)
+        return levels
+
+    @abstractmethod
+    def log_prob(self, value: Numbers) -> Tensor:
+        """Log density at ``value``, shape ``broadcast(value, batch_shape)``."""
+
+    @abstractmethod
+    def log_sf(self, value: Numbers) -> Tensor:
+        """Log of ``P(X > value)``."""
+
+    @abstractmethod
+    def log_cdf(self, value: Numbers) -> Tensor:
+        """Log of ``P(X <= value)``."""
+
+    @abstractmethod
+    def icdf(self, value: Numbers) -> Tensor:
+        """Smallest point with ``P(X <= point) >= value``; for levels near one use `isf`."""
+
+    @abstractmethod
+    def isf(self, value: Numbers) -> Tensor:
+        """Point with ``P(X > point) = value``, for levels far below the spacing of numbers near one."""
+
+    @abstractmethod
+    def mean_excess(self, threshold: Numbers) -> Tensor:
+        """Expected excess ``E[X - u | X > u]`` over ``threshold``."""
+
+    @abstractmethod
+    def _draw(self, shape: torch.Size, generator: torch.Generator | None) -> Tensor: ...
+
+    def sf(self, value: Numbers) -> Tensor:
+        """``P(X > value)``."""
+        return self.log_sf(value).exp()
+
+    def cdf(self, value: Numbers) -> Tensor:
+        """``P(X <= value)``."""
+        return self.log_cdf(value).exp()
+
+    def hazard(self, value: Numbers) -> Tensor:
+        """Hazard rate ``f / S`` at ``value``."""
+        return (self.log_prob(value) - self.log_sf(value)).exp()
+
+    def cvar(self, level: Numbers) -> Tensor:
+        """Expected shortfall: the mean of the quantiles above ``level``."""
+        quantile = self.icdf(level)
+        return quantile + self.mean_excess(quantile)
+
+    def rsample(self, sample_shape: Any = (), generator: torch.Generator | None = None) -> Tensor:
+        """Draws that carry pathwise gradients, for a law with ``has_rsample``; arguments as in `sample`."""
+        raise NotImplementedError(f"draws of {type(self).__name__} carry no gradients; use sample")
+
+    def sample(self, sample_shape: Any = (), generator: torch.Generator | None = None) -> Tensor:
+        """Independent draws, shape ``sample_shape + batch_shape``.
+
+        Args:
+            sample_shape: Leading shape of the draws.
+            generator: Source of randomness; the global one of torch when omitted.
+        """
+        with torch.no_grad():
+            return self._draw(self._extended_shape(torch.Size(sample_shape)), generator)
