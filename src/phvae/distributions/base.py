@@ -98,7 +98,8 @@ class AbsorptionTime(Distribution):
     def _broadcastable(self, name: str, value: Numbers) -> Tensor:
         tensor = checks.as_tensor(name, value, like=self.initial).double()
         try:
-            torch.broadcast_shapes(tensor.shape, self.batch_shape)
+            if tensor.shape != self.batch_shape:
+                torch.broadcast_shapes(tensor.shape, self.batch_shape)
         except RuntimeError as error:
             shapes = f"{name} has shape {tuple(tensor.shape)} and the batch of laws {tuple(self.batch_shape)}"
             raise ValueError(f"{shapes}; make the trailing axes equal or of length one") from error

@@ -77,11 +77,13 @@ def _evaluate(quantity: int, x: Tensor, initial: Tensor, rates: Tensor, method: 
         shapes = f"initial has shape {tuple(initial.shape)} and rates {tuple(rates.shape)}"
         raise ValueError(f"{shapes}; both need the same number of phases, at least one, on the last axis")
     phases = initial.shape[-1]
-    batch = torch.broadcast_shapes(initial.shape[:-1], rates.shape[:-1])
-    shape = torch.broadcast_shapes(x.shape, batch)
-    x = x.double().expand(shape).reshape(-1)
-    initial = initial.double().expand(*batch, phases).reshape(-1, phases)
-    rates = rates.double().expand(*batch, phases).reshape(-1, phases)
+    batch, shape = initial.shape[:-1], x.shape
+    # the common case, a law for every point, is spared the work of broadcasting
+    if rates.shape[:-1] != batch or shape != batch:
+        batch = torch.broadcast_shapes(batch, rates.shape[:-1])
+        shape = torch.broadcast_shapes(shape, batch)
+        x, initial, rates = x.expand(shape), initial.expand(*batch, phases), rates.expand(*batch, phases)
+    x, initial, rates = x.double().reshape(-1), initial.double().reshape(-1, phases), rates.double().reshape(-1, phases)
     law = torch.arange(len(initial), device=initial.device)
     if shape != batch:
         law = law.reshape(batch).expand(shape).reshape(-1)

@@ -1,0 +1,192 @@
+"""From settings to a trained model of unit-free columns: parts put together, start laws, held-out rows, training."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from phvae import defaults
+from phvae.checkpoint import Place
+from phvae.decoders import PhaseTypeDecoder
+from phvae.history import EpochRecord, History
+from phvae.preprocessing import PositiveScaler, geometric_start
+from phvae.priors import MixturePrior, Prior, StandardNormal
+from phvae.start import fit_marginals
+from phvae.training import TrainingError, cosine_schedule, step_schedule, train
+from phvae.vae import VAE, GaussianEncoder
+
+__all__ = ["Fitted", "build", "choose_phases", "fit", "to_users_units"]
+
+Array = NDArray[np.float64]
+
+# Rows held out to compare numbers of phases, where the fit itself holds out fewer.
+COMPARISON_FRACTION = 0.2
+
+
+class Fitted(NamedTuple):
+    """A trained model of unit-free columns, its history in the user's units, and the rows it has not seen."""
+
+    vae: VAE
+    history: History
+    held_out_rows: NDArray[np.int64]
+    smoothness: list[float]
+
+
+def build(settings: Mapping[str, Any], scaler: PositiveScaler) -> VAE:
+    """Encoder, decoder and prior of the sizes in the settings, in the units of the scaler, with first weights."""
+    generator = torch.Generator().manual_seed(settings["seed"])
+    latent_dim, hidden = settings["latent_dim"], settings["hidden"]
+    units = {"origin": torch.from_numpy(scaler.origin_), "scale": torch.from_numpy(scaler.scale_)}
+    encoder = GaussianEncoder(len(scaler.origin_), latent_dim, hidden=hidden, generator=generator, **units)
+    decoder = PhaseTypeDecoder(
+        latent_dim,
+        n_phases=settings["n_phases"],
+        hidden=hidden,
+        zero_share=torch.from_numpy(scaler.zero_share_),
+        generator=generator,
+        **units,
+    )
+    prior: Prior = StandardNormal(latent_dim)
+    if settings["prior"] == "mixture":
+        prior = MixturePrior(latent_dim, settings["n_components"], generator=generator)
+    return VAE(encoder, decoder, prior)
+
+
+def fit(
+    u: Array,
+    zero_share: Array,
+    volume: Array,
+    settings: Mapping[str, Any],
+    *,
+    checkpoint: Place | None = None,
+    resume: Place | None = None,
+    callback: Callable[[EpochRecord], Any] | None = None,
+    progress: bool | None = False,
+) -> Fitted:
+    """Train on unit-free rows.
+
+    Args:
+        u: Unit-free values, shape ``(n, D)``.
+        zero_share: Share of exact zeros per column, shape ``(D,)``.
+        volume: What the log-likelihood of each row has less in the user's units, shape ``(n,)``.
+        settings: Values of every setting, none of them "auto" but smoothness.
+        checkpoint: File to write checkpoints to.
+        resume: Checkpoint to go on from.
+        callback: Called with the record of every epoch.
+        progress: Show a bar; None shows it on a terminal.
+    """
+    rows, held_out_rows = _split(len(u), settings["validation_fraction"], settings["seed"])
+    x = torch.from_numpy(u[rows])
+    validation = torch.from_numpy(u[held_out_rows]) if len(held_out_rows) else None
+    ones = np.ones(u.shape[1])
+    vae = build(settings, PositiveScaler.of(0 * ones, ones, zero_share))
+    vae.encoder.standardise(x)
+    initial, rates, smoothness = _start(x, settings)
+    assert isinstance(vae.decoder, PhaseTypeDecoder)
+    vae.decoder.set_start(initial, rates)
+    vae = vae.to(settings["device"])
+    history = History(())
+    translate = _Translation(
+        float(volume[rows].mean()), float(volume[held_out_rows].sum()) / max(1, len(held_out_rows))
+    )
+    if settings["epochs"]:
+        try:
+            history = train(
+                vae,
+                x,
+                epochs=settings["epochs"],
+                batch_size=settings["batch_size"],
+                learning_rate=settings["learning_rate"],
+                weight_decay=settings["weight_decay"],
+                clip_norm=settings["clip_norm"],
+                schedule=step_schedule if settings["schedule"] == "step" else cosine_schedule,
+                beta=settings["beta"],
+                kl_warmup=settings["kl_warmup"],
+                smoothness=smoothness,
+                validation=validation,
+                patience=settings["patience"] if validation is not None else None,
+                seed=settings["seed"],
+                checkpoint=checkpoint,
+                checkpoint_seconds=settings["checkpoint_seconds"],
+                resume=resume,
+                callback=None if callback is None else lambda record: callback(translate.record(record)),
+                progress=progress,
+            )
+        except TrainingError as error:
+            where = f"values are unit-free, rows are counted among the {len(rows)} that are not held out"
+            raise TrainingError(f"{error} ({where})") from error
+    return Fitted(vae.cpu().eval(), translate.history(history), held_out_rows, smoothness.tolist())
+
+
+def choose_phases(
+    u: Array, zero_share: Array, volume: Array, settings: Mapping[str, Any]
+) -> tuple[int, list[tuple[int, float]]]:
+    """The number of phases with the highest held-out bound, and the bound of each, in nats per row; as `fit`."""
+    fraction = max(settings["validation_fraction"], COMPARISON_FRACTION)
+    bounds: list[tuple[int, float]] = []
+    for n_phases in defaults.PHASE_CHOICES:
+        fitted = fit(u, zero_share, volume, {**settings, "n_phases": n_phases, "validation_fraction": fraction})
+        held_out = torch.from_numpy(u[fitted.held_out_rows])
+        noise = torch.Generator().manual_seed(settings["seed"])
+        with torch.no_grad():
+            bound = float(fitted.vae.elbo(held_out, generator=noise, n_samples=8).mean())
+        bounds.append((n_phases, bound - float(volume[fitted.held_out_rows].mean())))
+    best, _ = max(bounds, key=lambda pair: pair[1])
+    return best, bounds
+
+
+def to_users_units(vae: VAE, scaler: PositiveScaler) -> None:
+    """Fold origin and scale into a model of unit-free columns; its likelihoods are then in the user's units."""
+    for part in (vae.encoder, vae.decoder):
+        part.origin.copy_(torch.from_numpy(scaler.origin_))
+        part.scale.copy_(torch.from_numpy(scaler.scale_))
+
+
+class _Translation(NamedTuple):
+    """From log-likelihoods of unit-free rows to those in the user's units: rows trained on, and rows held out."""
+
+    volume: float
+    held_out_volume: float
+
+    def record(self, record: EpochRecord) -> EpochRecord:
+        held_out = record.validation_elbo
+        return replace(
+            record,
+            elbo=record.elbo - self.volume,
+            log_likelihood=record.log_likelihood - self.volume,
+            validation_elbo=None if held_out is None else held_out - self.held_out_volume,
+        )
+
+    def history(self, history: History) -> History:
+        return replace(history, records=tuple(map(self.record, history)))
+
+
+def _start(x: Tensor, settings: Mapping[str, Any]) -> tuple[Tensor, Tensor, Tensor]:
+    """Start probabilities and rates per column, both ``(D, m)``, and the weight of roughness per column."""
+    wanted = settings["smoothness"]
+    if settings["start"] == "fitted":
+        marginals = fit_marginals(x, n_phases=settings["n_phases"])
+        initial, rates = _reachable(marginals.initial, marginals.rates)
+        advised = marginals.smoothness
+    else:
+        initial, rates = (torch.from_numpy(part) for part in geometric_start(x.numpy(), settings["n_phases"]))
+        advised = torch.full((x.shape[1],), defaults.STRENGTH / len(x), dtype=torch.float64)
+    smoothness = advised if wanted == "auto" else torch.full_like(advised, wanted)
+    return initial, rates, smoothness
+
+
+def _reachable(initial: Tensor, rates: Tensor) -> tuple[Tensor, Tensor]:
+    """The same laws to a millionth, with no phase so empty or so close to the next that a decoder cannot start it."""
+    steps = rates.diff(dim=-1, prepend=torch.zeros_like(rates[:, :1]))
+    return torch.maximum(initial, 1e-6 * initial.max()), torch.maximum(steps, 1e-6 * rates).cumsum(-1)
+
+
+def _split(n_rows: int, fraction: float, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Rows to train on and rows to hold out, each ascending."""
+    n_held_out = round(fraction * n_rows)
+    shuffled = np.random.default_rng([seed, n_rows]).permutation(n_rows)
+    return np.sort(shuffled[n_held_out:]), np.sort(shuffled[:n_held_out])

@@ -1,0 +1,357 @@
+"""`PHVAE`: the model with the face of a scikit-learn estimator."""
+
+import copy
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, DensityMixin, TransformerMixin
+from sklearn.utils import Tags
+from sklearn.utils.validation import check_is_fitted, validate_data
+from torch import Tensor
+
+from phvae import assembly, defaults, modelfile
+from phvae.checkpoint import Place, fingerprint
+from phvae.distributions import SeriesPhaseType
+from phvae.distributions.zero_atom import ZeroAtom
+from phvae.history import EpochRecord, History
+from phvae.persistence import Verification, pack, require_same_numbers, unpack
+from phvae.preprocessing import Origin, PositiveScaler, column_names, require_non_negative, rounded
+from phvae.settings import device_of, resolve, seed_of
+from phvae.tables import Table, from_matrix, is_frame, to_matrix
+from phvae.vae import VAE
+
+__all__ = ["PHVAE"]
+
+Array = NDArray[np.float64]
+
+# Rows that share one stream of random numbers: always drawn together, so that a sample depends on its seed alone.
+BLOCK = 4096
+# Laws that are held at once when likelihoods are computed.
+CHUNK = 2**18
+
+
+class PHVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin, BaseEstimator):  # type: ignore[misc]
+    """Phase-type variational autoencoder: the joint law of non-negative, heavy-tailed columns.
+
+    ``p(x) = ∫ Π_j p(x_j | z) p(z) dz`` with a series phase-type law of ``x_j - origin_j`` for every column ``j`` given
+    the latent vector ``z``, and an atom at zero for a column with exact zeros. Settings that are ``"auto"`` adapt to
+    the size of the data; the values used are in ``settings_``.
+
+    Args:
+        n_phases: Phases per column; ``"auto"`` compares several by held-out likelihood.
+        latent_dim: Length of ``z``. 0 makes the columns independent; it is the automatic choice for one column.
+        hidden: Widths of the hidden layers of encoder and decoder.
+        prior: ``"normal"`` or ``"mixture"`` (a learned mixture of normal laws).
+        start: ``"fitted"`` starts each column at its own maximum likelihood law, ``"geometric"`` at rates spread over
+            its range.
+        origin: Lower end of each column: ``"auto"`` estimates it; or a number, one per column, a dict by name.
+        smoothness: Weight of the penalty on uneven phases, beside a mean log-likelihood.
+        beta: Weight of the divergence; 1 makes the objective a lower bound of the log-likelihood.
+        epochs: Passes over the rows; 0 leaves every column at its start.
+        batch_size: Rows per step.
+        learning_rate: Step size of AdamW before the schedule.
+        weight_decay: Decay of the weights.
+        clip_norm: Largest norm of a gradient.
+        schedule: ``"cosine"`` or ``"step"`` (a tenth every ten epochs).
+        kl_warmup: Epochs over which the weight of the divergence rises from 0.
+        validation_fraction: Share of rows held out to stop early; 0 for none.
+        patience: Epochs without a better held-out bound before stopping.
+        n_importance: Latent points per row in `score_samples`.
+        device: ``"auto"``, or the name of a torch device.
+        random_state: Seed; None draws a fresh one, kept in ``settings_["seed"]``.
+        verbose: Show a progress bar where standard error is a terminal.
+
+    Attributes:
+        settings_: Every setting with the value used, and the seed.
+        scaler_: Origin, scale and share of exact zeros of each column.
+        vae_: The trained model, in the user's units.
+        history_: One record per epoch; log-likelihoods are in the user's units.
+        n_features_in_, feature_names_in_: Columns seen in `fit`; names if the table had any.
+        table_kind_: Kind of table seen in `fit`, which `sample` gives back.
+
+    >>> x = np.random.default_rng(0).pareto(2.4, size=(200, 1)) + 1
+    >>> model = PHVAE(n_phases=4, random_state=0).fit(x)
+    >>> model.sample(3, random_state=1).shape, bool(model.score(x) > -1)
+    ((3, 1), True)
+    """
+
+    settings_: dict[str, Any]
+    scaler_: PositiveScaler
+    vae_: VAE
+    history_: History
+    n_features_in_: int
+    feature_names_in_: NDArray[np.object_]
+    table_kind_: str
+    fingerprint_: str
+    _columns: list[Any] | None
+
+    def __init__(
+        self,
+        *,
+        n_phases: int | Literal["auto"] = defaults.N_PHASES,
+        latent_dim: int | Literal["auto"] = defaults.LATENT_DIM,
+        hidden: Sequence[int] = defaults.HIDDEN,
+        prior: str = defaults.PRIOR,
+        start: str = defaults.START,
+        origin: Origin = defaults.ORIGIN,
+        smoothness: float | Literal["auto"] = defaults.SMOOTHNESS,
+        beta: float = defaults.BETA,
+        epochs: int | Literal["auto"] = defaults.EPOCHS,
+        batch_size: int | Literal["auto"] = defaults.BATCH_SIZE,
+        learning_rate: float | Literal["auto"] = defaults.LEARNING_RATE,
+        weight_decay: float = defaults.WEIGHT_DECAY,
+        clip_norm: float = defaults.CLIP_NORM,
+        schedule: str = defaults.SCHEDULE,
+        kl_warmup: float | Literal["auto"] = defaults.KL_WARMUP,
+        validation_fraction: float | Literal["auto"] = defaults.VALIDATION_FRACTION,
+        patience: int | Literal["auto"] = defaults.PATIENCE,
+        n_importance: int = defaults.N_IMPORTANCE,
+        device: str = defaults.DEVICE,
+        random_state: int | np.random.RandomState | np.random.Generator | None = None,
+        verbose: bool = False,
+    ) -> None:
+        self.n_phases = n_phases
+        self.latent_dim = latent_dim
+        self.hidden = hidden
+        self.prior = prior
+        self.start = start
+        self.origin = origin
+        self.smoothness = smoothness
+        self.beta = beta
+        self.epochs = epochs
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.weight_decay = weight_decay
+        self.clip_norm = clip_norm
+        self.schedule = schedule
+        self.kl_warmup = kl_warmup
+        self.validation_fraction = validation_fraction
+        self.patience = patience
+        self.n_importance = n_importance
+        self.device = device
+        self.random_state = random_state
+        self.verbose = verbose
+
+    @classmethod
+    def paper(cls, **changes: Any) -> Self:
+        """The paper's configuration (`phvae.defaults.PAPER`), with changes.
+
+        >>> PHVAE.paper(random_state=0).epochs
+        13
+        """
+        return cls(**{**defaults.PAPER, **changes})
+
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        checkpoint: Place | None = None,
+        resume: Place | None = None,
+        callback: Callable[[EpochRecord], Any] | None = None,
+    ) -> Self:
+        """Learn the joint law of the columns.
+
+        Args:
+            X: Table of numbers >= 0, shape ``(n, D)``: pandas, polars, Arrow or numpy.
+            y: Ignored.
+            checkpoint: File to keep the state of training in, from which an interrupted fit can go on.
+            resume: Such a file of the same fit; the result is that of a fit that was never interrupted.
+            callback: Called with the record of every epoch.
+        """
+        table = self._read(X, reset=True)
+        settings = resolve(self.get_params(), *table.values.shape)
+        scaler = PositiveScaler(self.origin).fit(table.values, table.names)
+        u = rounded(scaler.transform(table.values))
+        volume = scaler.log_volume(table.values)
+        if settings["n_phases"] == "auto":
+            chosen, bounds = assembly.choose_phases(u, scaler.zero_share_, volume, settings)
+            settings |= {"n_phases": chosen, "held_out": [list(pair) for pair in bounds]}
+        vae, history, _, smoothness = assembly.fit(
+            u,
+            scaler.zero_share_,
+            volume,
+            settings,
+            checkpoint=checkpoint,
+            resume=resume,
+            callback=callback,
+            progress=None if self.verbose else False,
+        )
+        assembly.to_users_units(vae, scaler)
+        self.settings_ = {**settings, "smoothness": smoothness}
+        self.scaler_ = scaler
+        self.vae_ = vae
+        self.history_ = history
+        self.table_kind_ = table.kind
+        self.fingerprint_ = fingerprint(_tensor(table.values))
+        self._columns = table.names
+        return self
+
+    def score_samples(self, X: Any) -> Array:
+        """Log-likelihood of each row, in nats and in the user's units, shape ``(n,)``.
+
+        Importance weighted with ``n_importance`` latent points; its error shrinks with their number, and on average it
+        is a lower bound. An exact zero of a column with an atom counts with its probability. A row below the origin of
+        a column has probability zero and scores ``-inf``.
+        """
+        x = _tensor(self._read(X, reset=False).values)
+        device = device_of(self.device)
+        vae = self._exact(device)
+        noise = _latent_offsets(self.n_importance, vae.latent_dim).to(device)
+        at_once = max(1, CHUNK // (len(noise) * x.shape[1]))
+        with torch.no_grad():
+            scores = [_log_likelihood(vae, rows.to(device), noise).cpu() for rows in torch.split(x, at_once)]
+        return np.asarray(torch.cat(scores).numpy())
+
+    def score(self, X: Any, y: Any = None) -> float:
+        """Mean log-likelihood per row, as in `score_samples`."""
+        return float(self.score_samples(X).mean())
+
+    def sample(self, n_samples: int = 1, random_state: Any = None) -> Any:
+        """New rows from the fitted law, as the kind of table seen in `fit`.
+
+        The rows follow from the seed alone: the first 1,000 of 10,000 are the sample of 1,000.
+
+        Args:
+            n_samples: Number of rows.
+            random_state: Seed, or a numpy generator to draw one from; None gives other rows at every call.
+        """
+        check_is_fitted(self)
+        if not isinstance(n_samples, int | np.integer) or n_samples < 1:
+            raise ValueError(f"n_samples = {n_samples!r}; give a whole number of at least 1")
+        seed = seed_of(random_state)
+        vae = self._exact("cpu")
+        blocks = [_draw_block(vae, seed, block) for block in range(-(-int(n_samples) // BLOCK))]
+        return from_matrix(torch.cat(blocks)[:n_samples].numpy(), self._columns, self.table_kind_)
+
+    def transform(self, X: Any) -> Array:
+        """Mean of the latent vector given each row, shape ``(n, latent_dim)``."""
+        x = _tensor(self._read(X, reset=False).values)
+        device = device_of(self.device)
+        vae = self._exact(device)
+        with torch.no_grad():
+            means = [vae.posterior(rows.to(device)).mean.cpu() for rows in torch.split(x, CHUNK)]
+        return np.asarray(torch.cat(means).numpy())
+
+    def inverse_transform(self, Z: Any) -> Any:
+        """Expected row at each latent vector, in the user's units and as the kind of table given.
+
+        Args:
+            Z: Latent vectors, shape ``(n, latent_dim)``.
+        """
+        check_is_fitted(self)
+        latent_dim = self.settings_["latent_dim"]
+        # without latent dimensions a table has rows but no columns, which no check of numbers can read
+        table = to_matrix(Z, name="Z") if latent_dim else Table(np.zeros((len(Z), 0)), None, "numpy")
+        if table.values.shape[1] != latent_dim:
+            raise ValueError(f"Z has {table.values.shape[1]} columns and the model {latent_dim} latent dimensions")
+        device = device_of(self.device)
+        vae = self._exact(device)
+        with torch.no_grad():
+            means = [vae.decoder(z.to(device)).mean.cpu() for z in torch.split(_tensor(table.values), BLOCK)]
+        return from_matrix(torch.cat(means).numpy(), self._columns, table.kind)
+
+    def phase_type(self, column: str | int, z: Any = None) -> SeriesPhaseType:
+        """The chain the decoder gives a column: the law of what a value that is no exact zero exceeds its origin by.
+
+        Args:
+            column: Name or position.
+            z: Latent vectors, shape ``(..., latent_dim)``; None takes the centre, ``z = 0``.
+
+        Returns:
+            One law for each latent vector, in the user's units.
+        """
+        check_is_fitted(self)
+        names = column_names(self.n_features_in_, self._columns)
+        if column not in names and not (isinstance(column, int) and 0 <= column < len(names)):
+            raise ValueError(f"there is no column {column!r}; give one of {names} or its position")
+        position = column if isinstance(column, int) else names.index(column)
+        vae = self._exact("cpu")
+        points = torch.zeros(vae.latent_dim) if z is None else torch.as_tensor(z)
+        if points.shape[-1:] != (vae.latent_dim,):
+            raise ValueError(f"z has shape {tuple(points.shape)}; give vectors of length {vae.latent_dim}")
+        with torch.no_grad():
+            law: Any = vae.decoder(points.double()).base_dist
+        excess: Any = law.law if isinstance(law, ZeroAtom) else law
+        initial, rates = excess.base.initial, excess.base.rates
+        return SeriesPhaseType(initial[..., position, :], rates[..., position, :])
+
+    def save(self, path: Place) -> None:
+        """Write the fitted model to one file: a safetensors file with a JSON header, sealed by a digest."""
+        check_is_fitted(self)
+        tensors, header = pack(self)
+        modelfile.write(path, tensors, header)
+
+    @classmethod
+    def load(cls, path: Place) -> Self:
+        """The fitted model in a file; one that was changed or damaged is a `ModelFileError`."""
+        header, tensors = modelfile.read(path)
+        model = cls()
+        unpack(model, path, header, tensors)
+        return model
+
+    @classmethod
+    def verify(cls, path: Place) -> Verification:
+        """Load a model file and compute its self-test values again, which must agree to 1e-9."""
+        return require_same_numbers(cls.load(path), path, modelfile.read(path)[0])
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.positive_only = True
+        tags.transformer_tags.preserves_dtype = []
+        return tags
+
+    @property
+    def _n_features_out(self) -> int:
+        return int(self.settings_["latent_dim"])
+
+    def _read(self, X: Any, *, reset: bool) -> Table:
+        """A table of numbers >= 0 whose columns are those of the fit."""
+        framed = is_frame(X)
+        if not reset:
+            check_is_fitted(self)
+            if framed:  # other columns explain missing cells better than the other way round
+                validate_data(self, X, reset=False, skip_check_array=True)
+        table = to_matrix(X)
+        if reset or not framed:
+            validate_data(self, X if framed else table.values, reset=reset, skip_check_array=True)
+        require_non_negative(table.values, column_names(table.values.shape[1], table.names))
+        return table
+
+    def _exact(self, device: str) -> VAE:
+        """The model in double precision, where the result for a row does not depend on the rows beside it."""
+        return copy.deepcopy(self.vae_).double().to(device)
+
+
+def _tensor(values: Array) -> Tensor:
+    """The same numbers as a tensor; copied only if torch cannot use the memory of a read-only or reversed array."""
+    return torch.from_numpy(np.require(values, requirements=["C", "W"]))
+
+
+def _latent_offsets(n_points: int, latent_dim: int) -> Tensor:
+    """Standard normal points that fill the space evenly, shape ``(n_points, 1, latent_dim)``; always the same ones."""
+    if not latent_dim:
+        return torch.zeros(1, 1, 0, dtype=torch.float64)
+    engine: Any = torch.quasirandom.SobolEngine
+    uniform: Tensor = engine(latent_dim, scramble=True, seed=0).draw(n_points, dtype=torch.float64)
+    # the points are multiples of 2^-30: from the middle of their cells none is 0, where the quantile is infinite
+    offsets: Tensor = torch.special.ndtri(uniform + 2**-31)
+    return offsets[:, None]
+
+
+def _log_likelihood(vae: VAE, x: Tensor, noise: Tensor) -> Tensor:
+    """``log (1/K) Σ_k p(x | z_k) p(z_k) / q(z_k | x)`` per row, with the same ``K`` offsets for every row."""
+    posterior: Any = vae.posterior(x)
+    z = posterior.mean + posterior.stddev * noise
+    log_ratio = vae.prior.log_prob(z) - posterior.log_prob(z).sum(-1)
+    return torch.logsumexp(vae.decoder(z).log_prob(x) + log_ratio, 0) - math.log(len(noise))
+
+
+def _draw_block(vae: VAE, seed: int, block: int) -> Tensor:
+    """Rows ``block * BLOCK`` to ``(block + 1) * BLOCK - 1`` of the sample with this seed."""
+    stream = int(np.random.SeedSequence([seed, block]).generate_state(1, np.uint64)[0] >> 1)
+    return vae.generate(BLOCK, generator=torch.Generator().manual_seed(stream))

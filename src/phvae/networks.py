@@ -1,0 +1,75 @@
+"""The multilayer perceptron behind every encoder and decoder."""
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+
+from phvae import defaults
+
+
+class Linear(nn.Linear):
+    """Affine map whose first weights come from a generator of the caller's, never from another one.
+
+    Weights and biases are uniform on ``±gain / sqrt(inputs)``.
+
+    Args:
+        inputs: Length of the input.
+        outputs: Length of the output.
+        gain: Factor on the width of the first weights; small for a head that should start at its bias.
+        generator: Source of the first weights; the global one of torch when omitted.
+    """
+
+    def __init__(
+        self, inputs: int, outputs: int, *, gain: float = 1.0, generator: torch.Generator | None = None
+    ) -> None:
+        super().__init__(inputs, outputs)
+        bound = gain / math.sqrt(inputs) if inputs else 0.0
+        nn.init.uniform_(self.bias, -bound, bound, generator=generator)
+        if inputs:
+            nn.init.uniform_(self.weight, -bound, bound, generator=generator)
+
+    def reset_parameters(self) -> None:
+        """Does nothing: the constructor of torch calls this before there is a generator."""
+
+
+class MLP(nn.Module):
+    """``head(trunk(x))``: hidden layers with SiLU and a linear head. Without inputs only the bias of the head is left.
+
+    Args:
+        inputs: Length of the input; 0 makes the output constant.
+        outputs: Length of the output.
+        hidden: Widths of the hidden layers.
+        head_gain: Factor on the first weights of the head.
+        generator: Source of the first weights; the global one of torch when omitted.
+
+    >>> MLP(3, 2, hidden=(8,))(torch.zeros(5, 3)).shape
+    torch.Size([5, 2])
+    """
+
+    def __init__(
+        self,
+        inputs: int,
+        outputs: int,
+        *,
+        hidden: Sequence[int] = defaults.HIDDEN,
+        head_gain: float = 1.0,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        super().__init__()
+        for position, width in enumerate(hidden):
+            if width < 1:
+                raise ValueError(f"hidden[{position}] = {width!r} is no width of a layer; give a positive integer")
+        widths = [inputs, *hidden] if inputs else [0]
+        layers: list[nn.Module] = []
+        for before, after in pairwise(widths):
+            layers += [Linear(before, after, generator=generator), nn.SiLU()]
+        self.trunk = nn.Sequential(*layers)
+        self.head = Linear(widths[-1], outputs, gain=head_gain, generator=generator)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Output for inputs of shape ``(..., inputs)``, shape ``(..., outputs)``."""
+        output: Tensor = self.head(self.trunk(x))
+        return output

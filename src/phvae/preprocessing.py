@@ -1,0 +1,208 @@
+"""Origin and scale of each column: what turns a user's units into the unit-free numbers the networks learn from."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from phvae import defaults
+
+__all__ = ["Origin", "PositiveScaler", "column_names", "geometric_start", "rounded"]
+
+Array = NDArray[np.float64]
+Endpoint = float | Literal["auto"]
+Origin = Endpoint | Sequence[Endpoint] | Mapping[str, Endpoint]
+
+# What single precision keeps. Two columns that differ only in their unit agree after rounding to so many bits, so a
+# model fitted to either is the same model; statistically the rounding is far below anything a sample can show.
+SIGNIFICANT_BITS = 24
+
+
+class PositiveScaler:
+    """Lower endpoint and typical size of each column: ``u = (x - origin) / scale``, with exact zeros kept at zero.
+
+    The origin of a column is estimated by ``min - (mean - min) / n``, never below 0, taken over its positive values;
+    the scale is the median of ``x - origin`` over them. A column with exact zeros has an atom there: its share is in
+    ``zero_share_``, and neither origin nor scale look at the zeros.
+
+    Args:
+        origin: ``"auto"``, one number for all columns, a number or ``"auto"`` per column, or a dict from column name
+            to either (columns that are not named are estimated). 0 puts every lower endpoint at zero.
+
+    Attributes:
+        origin_: Lower endpoints, shape ``(D,)``.
+        scale_: Scales, shape ``(D,)``, positive.
+        zero_share_: Shares of exact zeros, shape ``(D,)``.
+
+    >>> x = np.array([[11.0, 0.0], [12.0, 4.0], [17.0, 8.0]])
+    >>> scaler = PositiveScaler(origin=[10, "auto"]).fit(x)
+    >>> scaler.origin_.tolist(), scaler.scale_.tolist(), scaler.zero_share_.round(2).tolist()
+    ([10.0, 3.0], [2.0, 3.0], [0.0, 0.33])
+    >>> scaler.transform(x)[:, 0].tolist()
+    [0.5, 1.0, 3.5]
+    """
+
+    origin_: Array
+    scale_: Array
+    zero_share_: Array
+
+    def __init__(self, origin: Origin = defaults.ORIGIN) -> None:
+        self.origin = origin
+
+    @classmethod
+    def of(cls, origin: Array, scale: Array, zero_share: Array) -> Self:
+        """A fitted scaler with known numbers."""
+        scaler = cls([float(endpoint) for endpoint in origin])
+        scaler.origin_, scaler.scale_, scaler.zero_share_ = origin, scale, zero_share
+        return scaler
+
+    def fit(self, x: Array, names: Sequence[object] | None = None) -> Self:
+        """Learn origin, scale and share of zeros of each column.
+
+        Args:
+            x: Finite values, shape ``(n, D)``.
+            names: Column names for messages and for ``origin`` given by name; ``x0, x1, ...`` when omitted.
+        """
+        labels = column_names(x.shape[1], names)
+        require_non_negative(x, labels)
+        given = _endpoints(self.origin, labels)
+        columns = [_fit_column(x[:, j], given[j], labels[j]) for j in range(x.shape[1])]
+        self.origin_ = np.array([origin for origin, _, _ in columns])
+        self.scale_ = np.array([scale for _, scale, _ in columns])
+        self.zero_share_ = np.array([share for _, _, share in columns])
+        return self
+
+    def transform(self, x: Array) -> Array:
+        """Unit-free values ``u`` of shape ``(n, D)``; zero where a column with an atom is exactly zero."""
+        u: Array = np.where(self._at_atom(x), 0.0, (x - self.origin_) / self.scale_)
+        return u
+
+    def inverse_transform(self, u: Array) -> Array:
+        """Values in the user's units from unit-free ones."""
+        x: Array = np.where(self._at_atom(u), 0.0, self.origin_ + self.scale_ * u)
+        return x
+
+    def log_volume(self, x: Array) -> Array:
+        """What a log-likelihood in the user's units has less than one of ``u``: shape ``(n,)``.
+
+        ``Σ_j log scale_j`` over the entries that have a density; an exact zero has a probability, free of units.
+        """
+        total: Array = np.where(self._at_atom(x), 0.0, np.log(self.scale_)).sum(-1)
+        return total
+
+    def _at_atom(self, x: Array) -> NDArray[np.bool_]:
+        at_atom: NDArray[np.bool_] = (x == 0) & (self.zero_share_ > 0)
+        return at_atom
+
+
+def rounded(u: Array) -> Array:
+    """Each value to the 24 significant bits of single precision, in the range of double precision.
+
+    >>> rounded(np.array([1 / 3])) == np.float32(1 / 3)
+    array([ True])
+    """
+    mantissa, exponent = np.frexp(u)
+    short: Array = np.ldexp(np.rint(np.ldexp(mantissa, SIGNIFICANT_BITS)), exponent - SIGNIFICANT_BITS)
+    return short
+
+
+def geometric_start(u: Array, n_phases: int) -> tuple[Array, Array]:
+    """Equal start probabilities on rates spread geometrically from ``3 / max`` to ``20 / median`` of each column.
+
+    Args:
+        u: Unit-free values, shape ``(n, D)``; exact zeros are left out.
+        n_phases: Number of phases ``m``.
+
+    Returns:
+        ``(initial, rates)``, both of shape ``(D, m)``.
+
+    >>> initial, rates = geometric_start(np.array([[0.0], [1.0], [1.0], [3.0]]), 2)
+    >>> initial.tolist(), rates.tolist()
+    ([[0.5, 0.5]], [[1.0, 20.0]])
+    """
+    positive = [column[column > 0] for column in u.T]
+    rates = np.stack([np.geomspace(3 / column.max(), 20 / np.median(column), n_phases) for column in positive])
+    return np.full_like(rates, 1 / n_phases), rates
+
+
+def column_names(n_columns: int, names: Sequence[object] | None) -> list[str]:
+    """Names to speak of columns by: those of the frame, or ``x0, x1, ...``."""
+    return [f"x{j}" for j in range(n_columns)] if names is None else [str(name) for name in names]
+
+
+def require_non_negative(x: Array, labels: Sequence[str]) -> None:
+    """Say which value is negative, if one is."""
+    wrong = x < 0
+    if wrong.any():
+        row, column = divmod(int(wrong.argmax()), x.shape[1])
+        others = f" and {int(wrong.sum()) - 1} more" if wrong.sum() > 1 else ""
+        raise ValueError(
+            f"Negative values in data: column {labels[column]!r}, row {row} is {x[row, column]:g}{others}; "
+            "the model is for values >= 0: remove such rows, or split the column into gains and losses"
+        )
+
+
+def _fit_column(x: Array, given: float | None, label: str) -> tuple[float, float, float]:
+    """Origin, scale and share of zeros of one column."""
+    positive = x[x > 0]
+    if not positive.size:
+        raise ValueError(f"column {label!r} is 0 in every row; it has no law to learn: drop it")
+    smallest, n = float(positive.min()), positive.size
+    if smallest == positive.max():
+        which = "row" if n == x.size else "row that is not 0"
+        raise ValueError(f"column {label!r} is {smallest:g} in every {which}; a constant has no law to learn: drop it")
+    if given is None:
+        # divided before summing, so that the mean of huge values does not overflow
+        gap = float(((positive - smallest) / n).sum()) / n
+        # next below: far from zero the gap may be lost in rounding, and no value may sit on its own lower endpoint
+        origin = max(0.0, min(smallest - gap, float(np.nextafter(smallest, 0))))
+    elif smallest <= given:
+        raise ValueError(_origin_too_high(x, positive, given, label))
+    else:
+        origin = given
+    excess = positive - origin
+    scale = float(np.median(excess))
+    if not float(excess.max()) / scale < np.inf:
+        raise ValueError(
+            f"column {label!r}, row {int(x.argmax())} is {x.max():g}, beyond 1e308 times the median excess {scale:g}; "
+            "remove the row or check its unit"
+        )
+    return origin, scale, 1 - n / x.size
+
+
+def _origin_too_high(x: Array, positive: Array, origin: float, label: str) -> str:
+    row = int(((x > 0) & (x <= origin)).argmax())
+    where = f"column {label!r}, row {row} is {x[row]:g}"
+    if x[row] < origin:
+        return f"{where}, below its origin {origin:g}; remove the row, lower the origin or use 'auto'"
+    lower = origin - float(np.median(positive - origin)) / positive.size
+    return (
+        f"{where}, exactly at its origin, where the density is unbounded; lower the origin to {lower:.6g} or use 'auto'"
+    )
+
+
+def _endpoints(origin: Origin, labels: Sequence[str]) -> list[float | None]:
+    """The endpoint asked for, per column; None where it is to be estimated."""
+    given: list[Any]
+    if isinstance(origin, Mapping):
+        unknown = sorted(set(origin) - set(labels))
+        if unknown:
+            raise ValueError(f"origin names column {unknown[0]!r}, which the data do not have; they have {labels}")
+        given = [origin.get(label, "auto") for label in labels]
+    elif isinstance(origin, str | float | int) or np.ndim(origin) == 0:
+        given = [origin for _ in labels]
+    else:
+        given = list(origin)
+        if len(given) != len(labels):
+            raise ValueError(f"origin has {len(given)} entries and the data {len(labels)} columns; give one per column")
+    return [_endpoint(value, label) for value, label in zip(given, labels, strict=True)]
+
+
+def _endpoint(value: Any, label: str) -> float | None:
+    if isinstance(value, str):
+        if value == "auto":
+            return None
+    elif np.isreal(value) and 0 <= value < np.inf:
+        return float(value)
+    raise ValueError(f"origin of column {label!r} is {value!r}; give 'auto' or a number >= 0")

@@ -1,0 +1,115 @@
+"""Laws of the latent vector before any data: each a module with a log density, draws and a divergence."""
+
+import math
+from abc import ABC, abstractmethod
+
+import torch
+from torch import Tensor, nn
+from torch.distributions import Normal
+
+__all__ = ["MixturePrior", "Prior", "StandardNormal"]
+
+_LOG_TWO_PI = math.log(2 * math.pi)
+
+
+class Prior(nn.Module, ABC):
+    """Law of a latent vector of length ``latent_dim``."""
+
+    latent_dim: int
+
+    @abstractmethod
+    def log_prob(self, z: Tensor) -> Tensor:
+        """Log density at points of shape ``(..., latent_dim)``, shape ``(...)``."""
+
+    @abstractmethod
+    def sample(self, n: int, generator: torch.Generator | None = None) -> Tensor:
+        """Independent draws, shape ``(n, latent_dim)``."""
+
+    def divergence(self, posterior: Normal, z: Tensor) -> Tensor:
+        """One-draw estimate ``log q(z) - log p(z)`` of the divergence of a posterior from this prior.
+
+        Args:
+            posterior: Diagonal normal law ``q``, batch shape ``(n, latent_dim)``.
+            z: Draws from it, shape ``(..., n, latent_dim)``.
+
+        Returns:
+            Tensor of shape ``(..., n)``; a prior with a closed form overrides this.
+        """
+        log_posterior: Tensor = posterior.log_prob(z).sum(-1)
+        return log_posterior - self.log_prob(z)
+
+
+class StandardNormal(Prior):
+    """Independent standard normal entries; the divergence of a posterior is exact.
+
+    >>> StandardNormal(2).log_prob(torch.tensor([[0.0, 0.0], [1.0, 1.0]]))
+    tensor([-1.8379, -2.8379])
+    """
+
+    place: Tensor
+
+    def __init__(self, latent_dim: int) -> None:
+        super().__init__()
+        self.latent_dim = latent_dim
+        # remembers the device, holds nothing
+        self.register_buffer("place", torch.empty(0), persistent=False)
+
+    def log_prob(self, z: Tensor) -> Tensor:
+        """Log density at points of shape ``(..., latent_dim)``, shape ``(...)``."""
+        return -(z.square().sum(-1) + self.latent_dim * _LOG_TWO_PI) / 2
+
+    def sample(self, n: int, generator: torch.Generator | None = None) -> Tensor:
+        """Independent draws, shape ``(n, latent_dim)``."""
+        return torch.randn(n, self.latent_dim, device=self.place.device, dtype=self.place.dtype, generator=generator)
+
+    def divergence(self, posterior: Normal, z: Tensor) -> Tensor:
+        """``Σ (mean² + variance - 1 - log variance) / 2`` for each row, whatever ``z``."""
+        return divergence_per_dimension(posterior).sum(-1)
+
+
+class MixturePrior(Prior):
+    """Learned mixture of diagonal normal laws, started so that the whole has mean zero and unit variance.
+
+    Args:
+        latent_dim: Length of the latent vector.
+        n_components: Number of normal laws.
+        generator: Source of the first means; the global one of torch when omitted.
+
+    >>> prior = MixturePrior(2, 8, generator=torch.Generator().manual_seed(0))
+    >>> prior.sample(5).shape, prior.log_prob(torch.zeros(5, 2)).shape
+    (torch.Size([5, 2]), torch.Size([5]))
+    """
+
+    # Share of the variance that is between the components at the start.
+    SPREAD = 0.5
+
+    def __init__(self, latent_dim: int, n_components: int = 32, *, generator: torch.Generator | None = None) -> None:
+        super().__init__()
+        if n_components < 1:
+            raise ValueError(f"n_components = {n_components!r}; a mixture has at least one component")
+        self.latent_dim = latent_dim
+        centres = torch.randn(n_components, latent_dim, generator=generator)
+        self.means = nn.Parameter(math.sqrt(self.SPREAD) * centres)
+        self.log_scales = nn.Parameter(torch.full_like(centres, math.log(1 - self.SPREAD) / 2))
+        self.logits = nn.Parameter(torch.zeros(n_components))
+
+    def log_prob(self, z: Tensor) -> Tensor:
+        """Log density at points of shape ``(..., latent_dim)``, shape ``(...)``."""
+        standardised = (z[..., None, :] - self.means) * (-self.log_scales).exp()
+        exponent = standardised.square().sum(-1) / 2 + self.log_scales.sum(-1) + self.latent_dim * _LOG_TWO_PI / 2
+        return torch.logsumexp(self.logits.log_softmax(-1) - exponent, -1)
+
+    def sample(self, n: int, generator: torch.Generator | None = None) -> Tensor:
+        """Independent draws, shape ``(n, latent_dim)``."""
+        with torch.no_grad():
+            steps = self.logits.softmax(-1).cumsum(-1)
+            uniform = torch.rand(n, 1, device=steps.device, dtype=steps.dtype, generator=generator)
+            component = (uniform * steps[-1] >= steps[:-1]).sum(-1)
+            noise = torch.randn(n, self.latent_dim, device=steps.device, dtype=steps.dtype, generator=generator)
+            return self.means[component] + self.log_scales[component].exp() * noise
+
+
+def divergence_per_dimension(posterior: Normal) -> Tensor:
+    """Divergence of each entry of a diagonal normal posterior from a standard normal entry, shape ``(n, d)``."""
+    scale = posterior.scale
+    return (posterior.loc.square() + scale.square() - 1) / 2 - scale.log()

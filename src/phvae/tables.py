@@ -1,0 +1,167 @@
+"""Tables of the kinds people use (numpy, pandas, polars, Arrow) as one float64 matrix with names, and back."""
+
+from typing import Any, NamedTuple
+
+import narwhals as nw
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["KINDS", "Table", "from_matrix", "is_frame", "to_matrix"]
+
+Array = NDArray[np.float64]
+
+# What `from_matrix` can write.
+KINDS = ("numpy", "pandas", "polars", "pyarrow", "modin", "cudf")
+
+
+class Table(NamedTuple):
+    """A matrix ``(n, D)``, the names of its columns (``None`` for an array) and the kind of table it came from."""
+
+    values: Array
+    names: list[Any] | None
+    kind: str
+
+
+def is_frame(data: Any) -> bool:
+    """Whether data are a table with named columns."""
+    return bool(nw.dependencies.is_into_dataframe(data))
+
+
+def to_matrix(data: Any, *, name: str = "X") -> Table:
+    """Read a table into a float64 matrix of finite numbers.
+
+    Args:
+        data: A pandas, polars or Arrow table, or anything numpy reads as an array of shape ``(n, D)``.
+        name: What messages call the table.
+
+    >>> import polars as pl
+    >>> to_matrix(pl.DataFrame({"loss": [1, 2], "days": [0.5, 3.0]}))
+    Table(values=array([[1. , 0.5], [2. , 3. ]]), names=['loss', 'days'], kind='polars')
+    """
+    if is_frame(data):
+        return _from_frame(data, name)
+    if hasattr(data, "collect") and hasattr(data, "collect_schema"):
+        raise ValueError(f"{name} is a lazy frame; give {name}.collect()")
+    if nw.dependencies.is_into_series(data):
+        raise ValueError(f"{name} is a single column; give a table, such as frame[['column']]. Expected 2D input")
+    if hasattr(data, "toarray") and hasattr(data, "nnz"):
+        raise ValueError(f"{name} is sparse, and sparse data are not supported; give {name}.toarray()")
+    values = _numbers(np.asarray(data), name)
+    _require_finite(values, [f"x{j}" for j in range(values.shape[1])])
+    return Table(values, None, "numpy")
+
+
+def from_matrix(values: Array, names: list[Any] | None, kind: Any) -> Any:
+    """Write a matrix as a table of the given kind, the inverse of `to_matrix`.
+
+    >>> from_matrix(np.array([[1.0, 2.0]]), ["a", "b"], "pyarrow").to_pydict()
+    {'a': [1.0], 'b': [2.0]}
+    """
+    if kind == "numpy":
+        return values
+    labels = [f"x{j}" for j in range(values.shape[1])] if names is None else names
+    try:
+        frame = nw.from_numpy(values, schema=[str(label) for label in labels], backend=kind).to_native()
+    except ImportError as error:
+        raise ValueError(
+            f"this model gives {kind} tables and {kind} is not installed; install it, or set table_kind_ to 'numpy'"
+        ) from error
+    if any(not isinstance(label, str) for label in labels):
+        frame.columns = labels  # only pandas allows names that are no text
+    return frame
+
+
+def _from_frame(data: Any, name: str) -> Table:
+    labels = list(getattr(data, "column_names", data.columns))
+    _require_distinct(labels, name)
+    frame = nw.from_native(data, eager_only=True)
+    kind = str(frame.implementation.value)
+    values = np.empty((len(frame), len(labels)))
+    _require_2d(values, name)
+    for j, label in enumerate(labels):
+        values[:, j] = _column(frame.get_column(label), label)
+    _require_finite(values, labels)
+    return Table(values, labels, kind)
+
+
+def _column(series: "nw.Series[Any]", label: Any) -> Array:
+    if not (series.dtype.is_numeric() or series.dtype in (nw.Boolean, nw.Object, nw.Unknown)):
+        raise ValueError(
+            f"column {label!r} is {series.dtype}, not numbers{_example(series)}; drop it or turn it into numbers"
+        )
+    missing = series.is_null()
+    if missing.any():
+        raise ValueError(_not_a_number(label, int(missing.arg_true()[0]), "missing (NaN)", int(missing.sum())))
+    column = series.to_numpy()
+    if column.dtype == object:
+        return _numbers(column[:, None], f"column {label!r}", [label])[:, 0]
+    return column.astype(np.float64)
+
+
+def _example(series: "nw.Series[Any]") -> str:
+    known = series.drop_nulls()
+    return f" (such as {known[0]!r})" if len(known) else ""
+
+
+def _numbers(array: NDArray[Any], name: str, labels: list[Any] | None = None) -> Array:
+    """An array as float64, or the sentence that says which entry is no number."""
+    if array.dtype.kind == "c":
+        raise ValueError("Complex data not supported; give real numbers")
+    if array.ndim != 2:
+        raise ValueError(
+            f"{name} has shape {array.shape}. Expected 2D input. Reshape your data: "
+            f"{name}.reshape(-1, 1) for one column, {name}.reshape(1, -1) for one row"
+        )
+    _require_2d(array, name)
+    if array.dtype.kind in "USMm":
+        raise ValueError(f"{name} holds {array.dtype} (such as {array.flat[0]}), not numbers; turn it into numbers")
+    if array.dtype.kind == "O":
+        return _objects(array, labels)
+    return array.astype(np.float64, copy=False)
+
+
+def _objects(array: NDArray[Any], labels: list[Any] | None) -> Array:
+    """Numbers out of Python objects, one by one."""
+    values = np.empty(array.shape)
+    for (row, j), entry in np.ndenumerate(array):
+        label = f"x{j}" if labels is None else labels[j]
+        if entry is None:
+            raise ValueError(_not_a_number(label, row, "missing (NaN)"))
+        if isinstance(entry, str | bytes):
+            raise ValueError(_not_a_number(label, row, f"the text {entry!r}"))
+        try:
+            values[row, j] = entry
+        except TypeError as error:
+            raise TypeError(_not_a_number(label, row, f"{entry!r} ({error})")) from error
+    return values
+
+
+def _require_2d(values: NDArray[Any], name: str) -> None:
+    for count, what in zip(values.shape, ("sample(s)", "feature(s)"), strict=True):
+        if count == 0:
+            raise ValueError(f"{name} has 0 {what} (shape={values.shape}) while a minimum of 1 is required.")
+
+
+def _require_distinct(labels: list[Any], name: str) -> None:
+    for position, label in enumerate(labels):
+        first = labels.index(label)
+        if first < position:
+            raise ValueError(f"{name} has two columns {label!r}, at positions {first} and {position}; rename one")
+
+
+def _require_finite(values: Array, labels: list[Any]) -> None:
+    # a finite sum has finite terms: one pass, without a temporary of the size of the data
+    with np.errstate(over="ignore", invalid="ignore"):
+        if np.isfinite(values.sum()):
+            return
+    wrong = ~np.isfinite(values)
+    if wrong.any():
+        row, j = divmod(int(wrong.argmax()), values.shape[1])
+        entry = values[row, j]
+        what = "missing (NaN)" if np.isnan(entry) else f"{entry:g}"
+        raise ValueError(_not_a_number(labels[j], int(row), what, int(wrong.sum())))
+
+
+def _not_a_number(label: Any, row: int, what: str, count: int = 1) -> str:
+    others = f" and {count - 1} more" if count > 1 else ""
+    return f"column {label!r}, row {row} is {what}{others}; remove the row or fill in a number"

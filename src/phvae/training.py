@@ -1,0 +1,305 @@
+"""Training as a function: the same seed gives the same weights, and a run that was killed goes on bit for bit."""
+
+import hashlib
+import math
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import AdamW
+
+from phvae import checkpoint as checkpoints
+from phvae import defaults
+from phvae.checkpoint import Place, Position
+from phvae.history import EpochRecord, History
+from phvae.interrupt import undivided
+from phvae.progress import TrainingBar
+from phvae.vae import VAE
+
+__all__ = ["Schedule", "TrainingError", "cosine_schedule", "step_schedule", "train"]
+
+Schedule = Callable[[float, int], float]
+
+# Entries of the widest layer of a batch up to which one thread is as fast as several.
+SMALL_LAYER = 2**15
+# Held-out rows that are evaluated at once.
+HELD_OUT_ROWS = 4096
+
+
+class TrainingError(ValueError):
+    """A loss or gradient that is no number: which rows gave it. The model keeps the weights it had before them."""
+
+
+def step_schedule(epoch: float, epochs: int) -> float:
+    """A tenth of the step size every ten epochs.
+
+    >>> step_schedule(9.9, 30), step_schedule(10.0, 30)
+    (1.0, 0.1)
+    """
+    return 1.0 / 10.0 ** int(epoch // 10)
+
+
+def cosine_schedule(epoch: float, epochs: int) -> float:
+    """Linear rise over the first twentieth of the run, then half a cosine down to zero.
+
+    >>> cosine_schedule(0.5, 20), cosine_schedule(1.0, 20), round(cosine_schedule(20.0, 20), 9)
+    (0.5, 1.0, 0.0)
+    """
+    warm_up = epochs / 20
+    if epoch < warm_up:
+        return epoch / warm_up
+    return (1 + math.cos(math.pi * (epoch - warm_up) / (epochs - warm_up))) / 2
+
+
+def train(
+    model: VAE,
+    x: Tensor,
+    *,
+    epochs: int = 50,
+    batch_size: int = 256,
+    learning_rate: float = 2e-3,
+    weight_decay: float = defaults.WEIGHT_DECAY,
+    clip_norm: float = defaults.CLIP_NORM,
+    schedule: Schedule = cosine_schedule,
+    beta: float = defaults.BETA,
+    kl_warmup: float = 0.0,
+    smoothness: float | Tensor = 0.0,
+    validation: Tensor | None = None,
+    patience: int | None = None,
+    seed: int = 0,
+    weights: Tensor | None = None,
+    checkpoint: Place | None = None,
+    checkpoint_seconds: float = defaults.CHECKPOINT_SECONDS,
+    resume: Place | None = None,
+    callback: Callable[[EpochRecord], Any] | None = None,
+    progress: bool | None = None,
+) -> History:
+    """Maximise the evidence lower bound of a model by AdamW on mini-batches, in place.
+
+    The loss of a batch is ``-mean(log-likelihood) + beta mean(KL) + Σ_j smoothness_j roughness_j``. The order of the
+    rows follows from (seed, epoch), the noise from (seed, step); no global generator is read or changed.
+
+    Args:
+        model: Model to train, on any device; rows are moved there.
+        x: Rows, shape ``(n, D)``, in the user's units.
+        epochs: Passes over the rows.
+        batch_size: Rows per step; the last batch of an epoch may be smaller.
+        learning_rate: Step size of AdamW before the schedule.
+        weight_decay: Decay of the weight matrices; biases are left alone, for they hold the start laws.
+        clip_norm: Largest norm of a gradient.
+        schedule: Factor on the step size, a function of the epoch as a real number and of ``epochs``.
+        beta: Weight of the divergence.
+        kl_warmup: Epochs over which the weight of the divergence rises from 0 to ``beta``.
+        smoothness: Weight of the decoder's roughness, one number or one per column, shape ``(D,)``.
+        validation: Held-out rows, shape ``(v, D)``; their ELBO is evaluated after every epoch.
+        patience: Epochs without a better held-out ELBO after which to stop; the best weights are then restored, also
+            when all epochs were used. None trains to the end and keeps the last weights.
+        seed: Seed of row order and noise.
+        weights: Non-negative weights of the rows, shape ``(n,)``; only their ratios matter.
+        checkpoint: File to write checkpoints to, at the end of the run at the latest.
+        checkpoint_seconds: Least time between two checkpoints.
+        resume: Checkpoint of the same call to go on from.
+        callback: Called with the record of every epoch.
+        progress: Show a bar on standard error; None shows it when that is a terminal.
+
+    Returns:
+        One record per epoch.
+    """
+    if epochs < 1 or batch_size < 1:
+        raise ValueError(f"epochs = {epochs!r} and batch_size = {batch_size!r} must both be at least 1")
+    if patience is not None and validation is None:
+        raise ValueError(f"patience = {patience!r} needs held-out rows; give validation, or patience=None")
+    device = next(model.parameters()).device
+    n_columns = model.decoder.n_columns
+    x = _table("x", x, n_columns).to(device)
+    validation = None if validation is None else _table("validation", validation, n_columns).to(device)
+    weights = None if weights is None else _shares(weights, len(x)).to(device)
+    penalties = torch.as_tensor(smoothness, dtype=torch.float64, device=device).expand(n_columns)
+    rough = bool((penalties != 0).any())
+    parameters = list(model.parameters())
+    optimiser = AdamW(_groups(model, weight_decay), lr=learning_rate, fused=True)
+    settings: dict[str, Any] = {}
+    if checkpoint is not None or resume is not None:
+        settings = {
+            "epochs": epochs,
+            "batch_size": batch_size,
+            "learning_rate": float(learning_rate),
+            "weight_decay": float(weight_decay),
+            "clip_norm": float(clip_norm),
+            "schedule": [float(schedule(float(epoch), epochs)) for epoch in range(epochs)],
+            "beta": float(beta),
+            "kl_warmup": float(kl_warmup),
+            "smoothness": penalties.tolist(),
+            "patience": patience,
+            "seed": seed,
+            "data": checkpoints.fingerprint(x, validation, weights),
+            "model": [(name, *value.shape) for name, value in model.state_dict().items()],
+        }
+    position = Position() if resume is None else checkpoints.restore(resume, model, optimiser, settings)
+    n_batches = -(-len(x) // batch_size)
+    bar = TrainingBar(epochs * n_batches, batch_size=batch_size, done=position.step, shown=progress)
+    written = time.monotonic()
+
+    def write() -> None:
+        nonlocal written
+        if checkpoint is not None:
+            checkpoints.save(checkpoint, model, optimiser, position, settings)
+            written = time.monotonic()
+
+    def rate_at(step: int) -> float:
+        return learning_rate * schedule(step / n_batches, epochs)
+
+    def take_step(order: Tensor) -> None:
+        started = time.monotonic()
+        rows = order[position.batch * batch_size :][:batch_size]
+        for group in optimiser.param_groups:
+            group["lr"] = rate_at(position.step)
+        warmth = min(1.0, position.step / (n_batches * kl_warmup)) if kl_warmup > 0 else 1.0
+        terms = model.terms(x[rows], generator=_stream(device, seed, "noise", position.step), penalty=rough)
+        share = None if weights is None else weights[rows]
+        log_likelihood, kl = _mean(terms.log_likelihood, share), _mean(terms.kl, share)
+        loss = beta * warmth * kl - log_likelihood
+        if rough:
+            loss = loss + penalties @ terms.roughness
+        optimiser.zero_grad()
+        loss.backward()
+        norm = nn.utils.clip_grad_norm_(parameters, clip_norm)
+        # the one transfer from the device in a step
+        numbers = torch.stack([value.detach().double() for value in (loss, norm, log_likelihood, kl)]).tolist()
+        if not all(map(math.isfinite, numbers)):
+            noise = _stream(device, seed, "noise", position.step)
+            raise TrainingError(_complaint(model, x, rows, noise, position))
+        with changes:
+            optimiser.step()
+            position.advance(len(rows), log_likelihood=numbers[2], kl=numbers[3], seconds=time.monotonic() - started)
+        if bar.due:
+            bar.update(position.step, epoch=position.epoch + 1, loss=numbers[0], kl=numbers[3])
+
+    def close_epoch() -> None:
+        started = time.monotonic()
+        held_out = None if validation is None else _held_out_elbo(model, validation, seed, position.epoch)
+        with changes:
+            record = position.close_epoch(
+                held_out, learning_rate=rate_at(position.step - 1), seconds=time.monotonic() - started
+            )
+            if patience is not None and position.best_epoch == record.epoch:
+                position.best = {name: value.clone() for name, value in model.state_dict().items()}
+            position.stopped_early = patience is not None and record.epoch - (position.best_epoch or 0) >= patience
+        bar.validated(held_out)
+        if callback is not None:
+            callback(record)
+
+    try:
+        with bar, _threads_worth_having(model, batch_size), undivided() as changes:
+            while position.epoch < epochs and not position.stopped_early:
+                order = torch.randperm(len(x), generator=_stream("cpu", seed, "order", position.epoch)).to(device)
+                while position.batch < n_batches:
+                    take_step(order)
+                    if time.monotonic() - written >= checkpoint_seconds:
+                        write()
+                close_epoch()
+    except KeyboardInterrupt as interrupt:
+        if checkpoint is not None and not changes.broken:
+            write()
+        if checkpoint is not None and os.path.exists(checkpoint):
+            interrupt.add_note(f"stopped in epoch {position.epoch + 1}; go on with resume={os.fspath(checkpoint)!r}")
+        raise
+    write()
+    if position.best:
+        model.load_state_dict(position.best)
+    return position.history()
+
+
+@contextmanager
+def _threads_worth_having(model: nn.Module, batch_size: int) -> Iterator[None]:
+    """One thread while the layers of a batch are small: several would spend their time waiting for each other.
+
+    On a busy machine that wait is a hundred times the work; and the weights no longer depend on the number of cores.
+    """
+    before = torch.get_num_threads()
+    widest = max((max(module.weight.shape) for module in model.modules() if isinstance(module, nn.Linear)), default=0)
+    if batch_size * widest <= SMALL_LAYER:
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _stream(device: torch.device | str, *key: int | str) -> torch.Generator:
+    """A generator of its own for every key."""
+    digest = hashlib.blake2b(repr(key).encode(), digest_size=8).digest()
+    return torch.Generator(device=device).manual_seed(int.from_bytes(digest, "little") >> 1)
+
+
+def _groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
+    """Parameters for the optimiser: weight matrices decay, the rest does not."""
+    matrices = [module.weight for module in model.modules() if isinstance(module, nn.Linear)]
+    decayed = {id(matrix) for matrix in matrices}
+    others = [parameter for parameter in model.parameters() if id(parameter) not in decayed]
+    return [{"params": matrices, "weight_decay": weight_decay}, {"params": others, "weight_decay": 0.0}]
+
+
+def _mean(values: Tensor, shares: Tensor | None) -> Tensor:
+    return values.mean() if shares is None else (shares * values).mean()
+
+
+@torch.no_grad()
+def _held_out_elbo(model: VAE, validation: Tensor, seed: int, epoch: int) -> float:
+    noise = _stream(validation.device, seed, "held out", epoch)
+    values = torch.cat([model.elbo(rows, generator=noise) for rows in validation.split(HELD_OUT_ROWS)])
+    if not bool(values.isfinite().all()):
+        bad = (~values.isfinite()).nonzero()[:, 0].tolist()
+        raise TrainingError(
+            f"epoch {epoch + 1}: the ELBO of held-out {_listed(bad)} is {float(values[bad[0]])}; "
+            "are their values below the origin of a column, or far outside the training rows?"
+        )
+    return float(values.mean())
+
+
+def _complaint(model: VAE, x: Tensor, rows: Tensor, noise: torch.Generator, position: Position) -> str:
+    """Which rows made a loss or its gradient no number."""
+    elbo = model.elbo(x[rows], generator=noise)
+    bad = ~elbo.detach().isfinite()
+    what = "loss"
+    if not bool(bad.any()):
+        what = "gradient of the loss"
+        parameters = list(model.parameters())
+        for row, value in enumerate(elbo):
+            gradients = torch.autograd.grad(value, parameters, retain_graph=True, allow_unused=True)
+            bad[row] = not all(bool(part.isfinite().all()) for part in gradients if part is not None)
+    culprits = rows[bad].tolist() or rows.tolist()
+    return (
+        f"epoch {position.epoch + 1}, batch {position.batch + 1}: the {what} is not finite for {_listed(culprits)} "
+        f"of x, the first being {x[culprits[0]].tolist()}; check these values, or lower learning_rate. "
+        "The model has the weights from before this batch"
+    )
+
+
+def _listed(rows: list[int]) -> str:
+    more = f" and {len(rows) - 10} more" if len(rows) > 10 else ""
+    return f"row{'s' if len(rows) > 1 else ''} {', '.join(map(str, rows[:10]))}{more}"
+
+
+def _table(name: str, x: Tensor, n_columns: int) -> Tensor:
+    if x.ndim != 2 or x.shape[1] != n_columns or not len(x):
+        raise ValueError(f"{name} has shape {tuple(x.shape)}; give at least one row of {n_columns} columns")
+    bad = ~x.isfinite()
+    if bool(bad.any()):
+        row, column = bad.nonzero()[0].tolist()
+        value = float(x[row, column])
+        raise ValueError(f"{name}[{row}, {column}] = {value!r} is not finite; drop or impute such rows first")
+    return x.detach().double()
+
+
+def _shares(weights: Tensor, n_rows: int) -> Tensor:
+    """Weights with mean one."""
+    if weights.shape != (n_rows,):
+        raise ValueError(f"weights has shape {tuple(weights.shape)}; give one weight per row, shape ({n_rows},)")
+    if not bool(((weights >= 0) & weights.isfinite()).all()) or not bool((weights > 0).any()):
+        raise ValueError("weights must be finite, non-negative and not all zero")
+    return weights.detach().double() / weights.double().mean()
