@@ -280,7 +280,7 @@ def test_an_interrupted_fit_goes_on_to_the_same_model(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"n_phases": 0}, r"^n_phases = 0; give a whole number of at least 1 or 'auto'$"),
+        ({"n_phases": 0}, r"^n_phases = 0; give a whole number of at least 1, None or 'auto'$"),
         ({"n_phases": 2.5}, r"^n_phases = 2\.5; give"),
         ({"latent_dim": -1}, r"^latent_dim = -1; give"),
         ({"hidden": 64}, r"^hidden = 64; give the widths of the layers"),

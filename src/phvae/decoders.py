@@ -142,7 +142,7 @@ class PhaseTypeDecoder(Decoder):
         *,
         origin: Numbers,
         scale: Numbers,
-        n_phases: int = defaults.N_PHASES,
+        n_phases: int = defaults.DECODER_PHASES,
         hidden: Sequence[int] = defaults.HIDDEN,
         zero_share: Numbers | None = None,
         generator: torch.Generator | None = None,

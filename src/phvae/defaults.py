@@ -5,7 +5,9 @@
 
 from typing import Any, Literal
 
-N_PHASES = 10
+N_PHASES: None = None  # `phases_for_size` chooses
+DECODER_PHASES = 10  # of a decoder on its own, and of small tables
+SMALL_TABLE = 5000  # rows from which on a table can tell more phases apart
 PHASE_CHOICES = (5, 10, 20)  # what n_phases="auto" compares by held-out likelihood
 LATENT_DIM: Literal["auto"] = "auto"
 HIDDEN = (64, 64)
@@ -59,9 +61,9 @@ def for_size(
 ) -> dict[str, Any]:
     """What ``"auto"`` means for a table of ``n_rows`` and ``n_columns``.
 
-    The work is counted in steps: few for a handful of rows, four thousand from 150 rows on, then growing slowly, and
-    never less than one epoch. The divergence warms up over a sixth of the run, without which the latent variable is
-    given up before it is used; patience is twice that. One column needs no latent variable: its law is a single
+    The work is counted in steps: few for a handful of rows, six thousand from 200 rows on, then growing slowly, and
+    never less than one epoch. The divergence warms up over a fifth of the run, without which the latent variable is
+    given up before it is used; patience is longer than that. One column needs no latent variable: its law is a single
     phase-type law, and a fitted start is its maximum likelihood already, so there is nothing to train.
 
     Args:
@@ -72,14 +74,14 @@ def for_size(
         start: Start of the columns, ``"fitted"`` or ``"geometric"``.
 
     >>> [for_size(n, 5)["epochs"] for n in (100, 10_000, 10_000_000)], for_size(10_000, 1)["epochs"]
-    ([500, 56, 7], 0)
+    ([500, 78, 5], 0)
     """
     if latent_dim is None:
         latent_dim = 0 if n_columns == 1 else min(2 * n_columns, 16)
     trained = latent_dim > 0 or start != "fitted"
     batch_size = _power_of_two(n_rows / 64, at_least=32, at_most=4096)
     if epochs is None:
-        steps = min(n_rows**2 / 5, 4000 + 4 * n_rows**0.5)
+        steps = min(n_rows**2 / 5, 6000 + 2 * n_rows**0.5)
         epochs = max(1, round(steps / -(-n_rows // batch_size))) if trained else 0
     return {
         "n_phases": "auto",
@@ -89,10 +91,24 @@ def for_size(
         "batch_size": batch_size,
         "epochs": epochs,
         "learning_rate": 2e-3,
-        "kl_warmup": epochs / 6,
+        "kl_warmup": epochs / 5,
         "validation_fraction": 0.1 if trained and n_rows >= 1000 else 0.0,
         "patience": max(20, epochs // 3),
     }
+
+
+def phases_for_size(n_rows: int, n_columns: int) -> int:
+    """Phases per column where none are asked for.
+
+    More phases make a column sharper given the latent variable, which strong dependence needs, and cost little in one
+    column, where the fitted start keeps them smooth; a small table cannot tell them apart.
+
+    >>> phases_for_size(500, 3), phases_for_size(10_000, 1), phases_for_size(10_000, 3)
+    (10, 14, 20)
+    """
+    if n_rows < SMALL_TABLE:
+        return DECODER_PHASES
+    return 14 if n_columns == 1 else 20
 
 
 def _power_of_two(target: float, *, at_least: int, at_most: int) -> int:

@@ -42,7 +42,8 @@ class PHVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin, Bas
     the size of the data; the values used are in ``settings_``.
 
     Args:
-        n_phases: Phases per column; ``"auto"`` compares several by held-out likelihood.
+        n_phases: Phases per column. None takes 14 for one column and 20 for several, or 10 below 5,000 rows; ``"auto"``
+            compares several by held-out likelihood.
         latent_dim: Length of ``z``. 0 makes the columns independent; it is the automatic choice for one column.
         hidden: Widths of the hidden layers of encoder and decoder.
         prior: ``"normal"`` or ``"mixture"`` (a learned mixture of normal laws).
@@ -92,7 +93,7 @@ class PHVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin, Bas
     def __init__(
         self,
         *,
-        n_phases: int | Literal["auto"] = defaults.N_PHASES,
+        n_phases: int | Literal["auto"] | None = defaults.N_PHASES,
         latent_dim: int | Literal["auto"] = defaults.LATENT_DIM,
         hidden: Sequence[int] = defaults.HIDDEN,
         prior: str = defaults.PRIOR,

@@ -46,7 +46,12 @@ def resolve(given: Mapping[str, Any], n_rows: int, n_columns: int) -> dict[str, 
             raise ValueError(f"{name} = {given[name]!r}; give {choices}")
     sizes = {name: None if _is_auto(given[name]) else int(given[name]) for name in ("latent_dim", "epochs")}
     automatic = defaults.for_size(n_rows, n_columns, **sizes, start=given["start"])
-    settings = {name: automatic[name] if _is_auto(given[name]) else _plain(given[name]) for name in _RULES}
+    if given["n_phases"] is None:
+        automatic["n_phases"] = defaults.phases_for_size(n_rows, n_columns)
+    settings = {
+        name: automatic[name] if given[name] is None or _is_auto(given[name]) else _plain(given[name])
+        for name in _RULES
+    }
     return {
         **settings,
         "n_components": defaults.N_COMPONENTS,
@@ -127,7 +132,10 @@ _WIDTHS: Rule = (
 )
 
 _RULES: dict[str, Rule] = {
-    "n_phases": _at_least(1),
+    "n_phases": (
+        lambda value: value is None or (_is_whole(value) and value >= 1),
+        "a whole number of at least 1, None",
+    ),
     "latent_dim": _at_least(0),
     "hidden": _WIDTHS,
     "prior": _one_of(PRIORS),
