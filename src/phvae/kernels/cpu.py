@@ -19,7 +19,8 @@ from phvae.kernels.nodes import (
 from phvae.kernels.quantities import BOUNDARY, CDF, DOUBTFUL, INVALID, SURVIVAL, TRUSTED
 
 _SHORT, _LONG, _PROBES = (np.ascontiguousarray(np.array(rows).T) for rows in (SHORT, LONG, PROBES))
-_NO_PROBES = np.empty((3, 0))
+_LANES = len(PROBES)
+_SR, _SI, _PR, _PI, _BR, _BI, _LR, _LI, _TOP, _TAILS = range(0, 10 * _LANES, _LANES)
 
 # Reassociation lets the sums over nodes use vector registers; NaN and infinity keep their meaning.
 _jit: Any = numba.njit(nogil=True, cache=True, fastmath={"contract", "reassoc", "nsz", "arcp"}, error_model="numpy")
@@ -46,43 +47,55 @@ def row_status(x: float, initial: np.ndarray, rates: np.ndarray, p: int) -> int:
 
 @_jit
 def _probe_bounds(
-    quantity: int, probes: np.ndarray, scale: float, shift: float, first: int, initial: np.ndarray, rates: np.ndarray
+    quantity: int, scale: float, shift: float, first: int, initial: np.ndarray, rates: np.ndarray, p: int, v: np.ndarray
 ) -> tuple[float, float, float]:
-    """Truncation bounds of the value, of the start-vector gradient and of the rate gradient, not yet relative."""
-    m = rates.shape[0]
-    tail_r, tail_i = np.empty(m), np.empty(m)
-    by_value, by_start, by_slope = 0.0, 0.0, 0.0
-    for j in range(probes.shape[1]):
-        sr, si = probes[0, j] * scale, probes[1, j] * scale
-        pr, pi, br, bi, lr, li = 1.0, 0.0, 0.0, 0.0, 0.0, 0.0
-        largest = 0.0
-        for i in range(m - 1, first - 1, -1):
-            a = sr + (rates[i] - shift)
-            inverse = rates[i] / (a * a + si * si)
-            u, v = a * inverse, -si * inverse
-            pr, pi = pr * u - pi * v, pr * v + pi * u
-            tail_r[i], tail_i[i] = pr, pi
-            cr, ci = pr, pi
+    """Truncation bounds of the value, of the start-vector gradient and of the rate gradient, not yet relative.
+
+    ``v`` is work of ``(9 + 2 m) * _LANES`` numbers: for every probe s, the products p and b, the sum l and the largest
+    term t, then the product of each phase.
+    """
+    m = rates.shape[1]
+    for j in range(_LANES):
+        v[_SR + j], v[_SI + j] = _PROBES[0, j] * scale, _PROBES[1, j] * scale
+        v[_PR + j], v[_PI + j] = 1.0, 0.0
+        v[_BR + j], v[_BI + j] = 0.0, 0.0
+        v[_LR + j], v[_LI + j], v[_TOP + j] = 0.0, 0.0, 0.0
+    for i in range(m - 1, first - 1, -1):
+        rate, alpha = rates[p, i], initial[p, i]
+        distance, reciprocal = rate - shift, 1.0 / rate
+        at = _TAILS + 2 * i * _LANES
+        for j in range(_LANES):
+            a, b = v[_SR + j] + distance, v[_SI + j]
+            inverse = rate / (a * a + b * b)
+            x, y = a * inverse, -b * inverse
+            c, e = v[_PR + j] * x - v[_PI + j] * y, v[_PR + j] * y + v[_PI + j] * x
+            v[_PR + j], v[_PI + j] = c, e
+            v[at + j], v[at + _LANES + j] = c, e
             if quantity == SURVIVAL:
-                br += 1.0 / rates[i]
-                br, bi = br * u - bi * v, br * v + bi * u
-                cr, ci = br, bi
+                c, e = v[_BR + j] + reciprocal, v[_BI + j]
+                c, e = c * x - e * y, c * y + e * x
+                v[_BR + j], v[_BI + j] = c, e
             elif quantity == CDF:
-                norm = sr * sr + si * si
-                cr, ci = (pr * sr + pi * si) / norm, (pi * sr - pr * si) / norm
-            lr += initial[i] * cr
-            li += initial[i] * ci
-            largest = max(largest, abs(cr) + abs(ci))
-        by_value += probes[2, j] * (abs(lr) + abs(li))
-        by_start += probes[2, j] * largest
-        cr, ci = 0.0, 0.0
-        largest = 0.0
-        for i in range(first, m):
-            cr += initial[i] * tail_r[i]
-            ci += initial[i] * tail_i[i]
-            a = sr + (rates[i] - shift)
-            largest = max(largest, (abs(cr) + abs(ci)) / math.sqrt(a * a + si * si))
-        by_slope += probes[2, j] * largest
+                norm = 1.0 / (v[_SR + j] * v[_SR + j] + b * b)
+                c, e = (c * v[_SR + j] + e * b) * norm, (e * v[_SR + j] - c * b) * norm
+            v[_LR + j] += alpha * c
+            v[_LI + j] += alpha * e
+            v[_TOP + j] = max(v[_TOP + j], abs(c) + abs(e))
+    by_value, by_start, by_slope = 0.0, 0.0, 0.0
+    for j in range(_LANES):
+        by_value += _PROBES[2, j] * (abs(v[_LR + j]) + abs(v[_LI + j]))
+        by_start += _PROBES[2, j] * v[_TOP + j]
+        v[_LR + j], v[_LI + j], v[_TOP + j] = 0.0, 0.0, 0.0
+    for i in range(first, m):
+        alpha, distance = initial[p, i], rates[p, i] - shift
+        at = _TAILS + 2 * i * _LANES
+        for j in range(_LANES):
+            v[_LR + j] += alpha * v[at + j]
+            v[_LI + j] += alpha * v[at + _LANES + j]
+            a, b = v[_SR + j] + distance, v[_SI + j]
+            v[_TOP + j] = max(v[_TOP + j], (abs(v[_LR + j]) + abs(v[_LI + j])) / math.sqrt(a * a + b * b))
+    for j in range(_LANES):
+        by_slope += _PROBES[2, j] * v[_TOP + j]
     return by_value, by_start, by_slope
 
 
@@ -123,7 +136,7 @@ def _for_nodes(table: np.ndarray) -> Any:
     def attempt(
         quantity: int,
         gradients: bool,
-        probes: np.ndarray,
+        probe_work: np.ndarray,
         x: float,
         initial: np.ndarray,
         rates: np.ndarray,
@@ -227,9 +240,9 @@ def _for_nodes(table: np.ndarray) -> Any:
                 answers[1] = early_slope(w, scale, shift, initial[p], rates[p], total)
             else:
                 answers[1] = (euler / total - 1.0) * scale
-        if trusted and probes.shape[1] > 0:
+        if trusted and m > RESOLVED_PHASES:
             value_error, start_error, slope_error = _probe_bounds(
-                quantity, probes, scale, shift, first, initial[p], rates[p]
+                quantity, scale, shift, first, initial, rates, p, probe_work
             )
             trusted = value_error * scale < VALUE_TRUNCATION * total
             if gradients and trusted:
@@ -268,6 +281,7 @@ def contour_rows(
     w = np.empty((4 * m + 10) * table.shape[1])
     w[: table.size] = table.ravel()
     phase_work, answers = np.empty((2, m)), np.empty(2)
+    probe_work = np.empty(_TAILS + 2 * m * _LANES)
     for r in range(begin, end):
         p = rows[r]
         state = row_status(x[r], initial, rates, p)
@@ -283,7 +297,7 @@ def contour_rows(
             trusted = _short_attempt(
                 quantity,
                 gradients,
-                _NO_PROBES,
+                probe_work,
                 x[r],
                 initial,
                 rates,
@@ -300,7 +314,7 @@ def contour_rows(
             trusted = _long_attempt(
                 quantity,
                 gradients,
-                _PROBES,
+                probe_work,
                 x[r],
                 initial,
                 rates,
