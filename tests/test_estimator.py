@@ -184,11 +184,23 @@ def clone_with(model, **changes):
     return copy
 
 
-def test_a_row_below_an_origin_has_probability_zero(model):
+def test_a_row_below_an_origin_has_probability_zero_and_says_so(model):
     frame = pd.DataFrame({"building": [0.5, 2.0], "contents": [1.0, 1.0], "profits": [0.0, 1.0]})
-    scores = model.score_samples(frame)
+    with pytest.warns(UserWarning, match=r"^1 of 2 rows lie below the origin [\d.]+ of column 'building' .* origin=0"):
+        scores = model.score_samples(frame)
     assert scores[0] == -np.inf
     assert np.isfinite(scores[1])
+
+
+def test_a_place_that_cannot_be_written_is_named_as_it_was_given(model, tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"its folder does not exist; make it .*none/x\.phvae"):
+        model.save(tmp_path / "none" / "x.phvae")
+    with pytest.raises(IsADirectoryError, match="is a folder; give the name of a file"):
+        model.save(tmp_path)
+
+
+def test_the_scaler_shows_its_numbers(model):
+    assert repr(model.scaler_).startswith("PositiveScaler(origin_=[")
 
 
 def test_scores_of_a_row_do_not_depend_on_its_neighbours(model):
@@ -280,7 +292,8 @@ def test_an_interrupted_fit_goes_on_to_the_same_model(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"n_phases": 0}, r"^n_phases = 0; give a whole number of at least 1, None or 'auto'$"),
+        ({"n_phases": 0}, r"^n_phases = 0; give a whole number from 1 to 64, None or 'auto'$"),
+        ({"n_phases": 65}, r"^n_phases = 65; give a whole number from 1 to 64"),
         ({"n_phases": 2.5}, r"^n_phases = 2\.5; give"),
         ({"latent_dim": -1}, r"^latent_dim = -1; give"),
         ({"hidden": 64}, r"^hidden = 64; give the widths of the layers"),
@@ -295,7 +308,7 @@ def test_an_interrupted_fit_goes_on_to_the_same_model(tmp_path, monkeypatch):
         ({"learning_rate": 0}, r"^learning_rate = 0; give a number above 0 or 'auto'$"),
         ({"schedule": "linear"}, r"^schedule = 'linear'; give 'cosine' or 'step'$"),
         ({"validation_fraction": 0.9}, r"^validation_fraction = 0\.9; give a share from 0 to 0\.5"),
-        ({"device": "abacus"}, r"^device = 'abacus' is not there .*; give 'auto', 'cpu' or 'cuda'$"),
+        ({"device": "abacus"}, r"^device = 'abacus' is not available here; give 'auto' or 'cpu'$"),
         ({"random_state": -1}, r"^random_state = -1; give"),
         ({"random_state": "today"}, r"^random_state = 'today'; give"),
     ],

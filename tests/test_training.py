@@ -212,9 +212,17 @@ def test_the_seed_alone_decides_the_weights():
     assert not same(results[1], results[2])
 
 
-@pytest.mark.skipif(torch.get_num_threads() == 1, reason="needs more than one thread to tell")
+@pytest.fixture
+def _two_threads():
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("_two_threads")
 def test_small_batches_train_on_one_thread_and_give_the_others_back():
-    seen, before = [], torch.get_num_threads()
+    seen, before = [], 2
     train(model(), X, epochs=1, batch_size=64, callback=lambda record: seen.append(torch.get_num_threads()))
     train(model(), X, epochs=1, batch_size=100_000, callback=lambda record: seen.append(torch.get_num_threads()))
     assert seen == [1, before]

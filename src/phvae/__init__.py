@@ -28,6 +28,8 @@ __all__ = ["PHVAE", "PhaseType", "SeriesPhaseType", "__version__"]
 
 
 def __getattr__(name: str) -> Any:
+    if name in ("distributions", "plots"):
+        return import_module(f"phvae.{name}")
     if name in _LAZY:
         return getattr(import_module(_LAZY[name]), name)
     raise AttributeError(f"module 'phvae' has no attribute {name!r}")

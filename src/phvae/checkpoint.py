@@ -131,10 +131,14 @@ def _written(settings: Mapping[str, Any]) -> dict[str, str]:
     return {name: repr(value) for name, value in settings.items()}
 
 
+def _cut(text: str) -> str:
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
 def _require_same(path: Place, stored: Mapping[str, str], given: Mapping[str, str]) -> None:
     for name, now in given.items():
         was = stored.get(name, "nothing")
         if was != now:
-            brief = f"with {name} = {was:.60}, this call has {now:.60}"
+            brief = f"with {name} = {_cut(was)}, this call has {_cut(now)}"
             brief = "on other rows" if name == "data" else "for another model" if name == "model" else brief
             raise ValueError(f"resume = {os.fspath(path)!r} was made {brief}; repeat that call, or start anew")

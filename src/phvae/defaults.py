@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 N_PHASES: None = None  # `phases_for_size` chooses
 DECODER_PHASES = 10  # of a decoder on its own, and of small tables
+MOST_PHASES = 64  # up to which the likelihood is tested
 SMALL_TABLE = 5000  # rows from which on a table can tell more phases apart
 PHASE_CHOICES = (5, 10, 20)  # what n_phases="auto" compares by held-out likelihood
 LATENT_DIM: Literal["auto"] = "auto"

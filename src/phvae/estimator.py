@@ -2,6 +2,7 @@
 
 import copy
 import math
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, Self
 
@@ -197,9 +198,11 @@ class PHVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin, Bas
 
         Importance weighted with ``n_importance`` latent points; its error shrinks with their number, and on average it
         is a lower bound. An exact zero of a column with an atom counts with its probability. A row below the origin of
-        a column has probability zero and scores ``-inf``.
+        a column has probability zero and scores ``-inf``, which a warning says.
         """
-        x = _tensor(self._read(X, reset=False).values)
+        table = self._read(X, reset=False)
+        self._warn_below_origin(table)
+        x = _tensor(table.values)
         device = device_of(self.device)
         vae = self._exact(device)
         noise = _latent_offsets(self.n_importance, vae.latent_dim).to(device)
@@ -258,6 +261,9 @@ class PHVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin, Bas
 
     def phase_type(self, column: str | int, z: Any = None) -> SeriesPhaseType:
         """The chain the decoder gives a column: the law of what a value that is no exact zero exceeds its origin by.
+
+        This is the law given one latent vector, to look at or to export. It is not the law of the column, whose tail is
+        heavier: that one is the mean over all latent vectors, which `sample` draws from.
 
         Args:
             column: Name or position.
@@ -322,6 +328,18 @@ class PHVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin, Bas
             validate_data(self, X if framed else table.values, reset=reset, skip_check_array=True)
         require_non_negative(table.values, column_names(table.values.shape[1], table.names))
         return table
+
+    def _warn_below_origin(self, table: Table) -> None:
+        below = table.values < self.scaler_.origin_
+        below &= ~((table.values == 0) & (self.scaler_.zero_share_ > 0))
+        for position in np.flatnonzero(below.any(0)):
+            column = column_names(below.shape[1], self._columns)[position]
+            warnings.warn(
+                f"{int(below[:, position].sum())} of {len(below)} rows lie below the origin "
+                f"{self.scaler_.origin_[position]:.6g} of column {column!r} and have probability zero; "
+                "fit with a lower origin, such as origin=0, if such values can occur",
+                stacklevel=3,
+            )
 
     def _exact(self, device: str) -> VAE:
         """The model in double precision, where the result for a row does not depend on the rows beside it."""

@@ -1,5 +1,6 @@
 """Fitted models on disk: one safetensors file with a JSON header, sealed by a digest. Nothing is ever unpickled."""
 
+import errno
 import hashlib
 import json
 import os
@@ -119,6 +120,10 @@ def _header_length(content: bytes) -> int:
 
 def _replace(path: Path, content: bytes) -> None:
     """Write beside the target, flush to disk, then rename over it."""
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, "is a folder; give the name of a file in it", str(path))
+    if not path.parent.is_dir():
+        raise FileNotFoundError(errno.ENOENT, "its folder does not exist; make it or give another place", str(path))
     beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
         with beside.open("xb") as file:

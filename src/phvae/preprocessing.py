@@ -50,6 +50,11 @@ class PositiveScaler:
     def __init__(self, origin: Origin = defaults.ORIGIN) -> None:
         self.origin = origin
 
+    def __repr__(self) -> str:
+        if not hasattr(self, "origin_"):
+            return f"PositiveScaler(origin={self.origin!r})"
+        return f"PositiveScaler(origin_={self.origin_}, scale_={self.scale_}, zero_share_={self.zero_share_})"
+
     @classmethod
     def of(cls, origin: Array, scale: Array, zero_share: Array) -> Self:
         """A fitted scaler with known numbers."""

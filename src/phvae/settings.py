@@ -69,8 +69,7 @@ def device_of(device: str) -> str:
     try:
         return str(torch.empty(0, device=device).device)
     except (RuntimeError, AssertionError) as error:
-        reason = str(error).partition("\n")[0]
-        raise ValueError(f"device = {device!r} is not there ({reason}); give 'auto', 'cpu' or 'cuda'") from error
+        raise ValueError(f"device = {device!r} is not available here; give 'auto' or 'cpu'") from error
 
 
 def seed_of(random_state: Any) -> int:
@@ -133,8 +132,8 @@ _WIDTHS: Rule = (
 
 _RULES: dict[str, Rule] = {
     "n_phases": (
-        lambda value: value is None or (_is_whole(value) and value >= 1),
-        "a whole number of at least 1, None",
+        lambda value: value is None or (_is_whole(value) and 1 <= value <= defaults.MOST_PHASES),
+        f"a whole number from 1 to {defaults.MOST_PHASES}, None",
     ),
     "latent_dim": _at_least(0),
     "hidden": _WIDTHS,

@@ -125,6 +125,8 @@ def train(
     settings: dict[str, Any] = {}
     if checkpoint is not None or resume is not None:
         settings = {
+            "seed": seed,
+            "data": checkpoints.fingerprint(x, validation, weights),
             "epochs": epochs,
             "batch_size": batch_size,
             "learning_rate": float(learning_rate),
@@ -135,8 +137,6 @@ def train(
             "kl_warmup": float(kl_warmup),
             "smoothness": penalties.tolist(),
             "patience": patience,
-            "seed": seed,
-            "data": checkpoints.fingerprint(x, validation, weights),
             "model": [(name, *value.shape) for name, value in model.state_dict().items()],
         }
     position = Position() if resume is None else checkpoints.restore(resume, model, optimiser, settings)
