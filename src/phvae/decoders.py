@@ -188,7 +188,7 @@ class PhaseTypeDecoder(Decoder):
         start, steps = outputs.split(self.n_phases, -1)
         # torch is fast at a softmax over the leading axis and slow at one over a short last axis
         initial = torch.softmax(start.movedim(-1, 0), 0, dtype=torch.float64).movedim(0, -1)
-        rates = softplus(steps.double(), threshold=SOFTPLUS_LINEAR).cumsum(-1) / self.scale[:, None]
+        rates = softplus(steps.double(), threshold=SOFTPLUS_LINEAR).cumsum(-1) * (1 / self.scale)[:, None]
         return Located(SeriesPhaseType._build(initial, rates, validate_args=False), self.origin, validate_args=False)
 
     def roughness(self, outputs: Tensor) -> Tensor:

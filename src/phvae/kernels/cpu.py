@@ -10,6 +10,8 @@ from phvae.kernels.nodes import (
     GRADIENT_CANCELLATION,
     GRADIENT_TRUNCATION,
     LONG,
+    MANY_PHASES,
+    MANY_VALUE_TRUNCATION,
     PROBES,
     RESOLVED_PHASES,
     SHORT,
@@ -244,7 +246,8 @@ def _for_nodes(table: np.ndarray) -> Any:
             value_error, start_error, slope_error = _probe_bounds(
                 quantity, scale, shift, first, initial, rates, p, probe_work
             )
-            trusted = value_error * scale < VALUE_TRUNCATION * total
+            accepted = VALUE_TRUNCATION if m <= MANY_PHASES else MANY_VALUE_TRUNCATION
+            trusted = value_error * scale < accepted * total
             if gradients and trusted:
                 trusted = (
                     start_error * scale < GRADIENT_TRUNCATION * largest

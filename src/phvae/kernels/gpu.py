@@ -16,6 +16,8 @@ from phvae.kernels.nodes import (
     GRADIENT_CANCELLATION,
     GRADIENT_TRUNCATION,
     LONG,
+    MANY_PHASES,
+    MANY_VALUE_TRUNCATION,
     PROBES,
     RESOLVED_PHASES,
     SHORT,
@@ -285,7 +287,9 @@ def evaluate(
         _contour[grid](
             x, initial, rates, law.contiguous(), long if many else short, probes, *found[:5], rows, phases,
             quantity, gradients, many, _BLOCK, _LONG_LANES if many else _SHORT_LANES, _PROBE_LANES,
-            VALUE_CANCELLATION, GRADIENT_CANCELLATION, VALUE_TRUNCATION, GRADIENT_TRUNCATION, _SMALLEST_PRODUCT,
+            VALUE_CANCELLATION, GRADIENT_CANCELLATION,
+            VALUE_TRUNCATION if phases <= MANY_PHASES else MANY_VALUE_TRUNCATION, GRADIENT_TRUNCATION,
+            _SMALLEST_PRODUCT,
             num_warps=_WARPS,
         )  # fmt: skip
     if method == "squaring":
