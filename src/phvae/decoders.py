@@ -17,6 +17,7 @@ from phvae.distributions.located import Located
 from phvae.distributions.phase_type import SeriesPhaseType
 from phvae.distributions.tails import TailedLaw
 from phvae.distributions.zero_atom import ZeroAtom
+from phvae.kernels.heads import SOFTPLUS_LINEAR, chain_parameters
 from phvae.networks import MLP
 
 __all__ = ["Decoder", "GammaDecoder", "GaussianDecoder", "LogNormalDecoder", "PhaseTypeDecoder", "StudentTDecoder"]
@@ -25,8 +26,6 @@ __all__ = ["Decoder", "GammaDecoder", "GaussianDecoder", "LogNormalDecoder", "Ph
 HEAD_GAIN = 0.1
 # Bounds of every log-parameter of the classical families, in scaled units; the same as for the encoder's log-variance.
 LOG_BOUNDS = (-30.0, 20.0)
-# From here on softplus(x) = x in float64.
-SOFTPLUS_LINEAR = 40.0
 
 
 class Decoder(nn.Module, ABC):
@@ -185,10 +184,7 @@ class PhaseTypeDecoder(Decoder):
         self._start_at(torch.cat((start.log(), steps + torch.log(-torch.expm1(-steps))), -1))
 
     def _columns(self, outputs: Tensor) -> Located:
-        start, steps = outputs.split(self.n_phases, -1)
-        # torch is fast at a softmax over the leading axis and slow at one over a short last axis
-        initial = torch.softmax(start.movedim(-1, 0), 0, dtype=torch.float64).movedim(0, -1)
-        rates = softplus(steps.double(), threshold=SOFTPLUS_LINEAR).cumsum(-1) * (1 / self.scale)[:, None]
+        initial, rates = chain_parameters(outputs, self.scale)
         return Located(SeriesPhaseType._build(initial, rates, validate_args=False), self.origin, validate_args=False)
 
     def roughness(self, outputs: Tensor) -> Tensor:
