@@ -10,8 +10,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import safetensors.torch
 from safetensors import SafetensorError
+from safetensors.torch import load as tensors_from
+from safetensors.torch import save as as_bytes
 from torch import Tensor
 
 __all__ = ["FORMAT", "ModelFileError", "read", "write"]
@@ -41,7 +42,7 @@ def write(path: Place, tensors: Mapping[str, Tensor], header: Mapping[str, Any])
     # one entry only: the order of several would not be the same in every file
     metadata = {"phvae": json.dumps(envelope, allow_nan=False, sort_keys=True, separators=(",", ":"))}
     plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    content = safetensors.torch.save(plain, metadata)
+    content = as_bytes(plain, metadata)
     start, end = _seal(path, content)
     seal = hashlib.sha256(content).hexdigest().encode()
     _replace(Path(path), content[:start] + seal + content[end:])
@@ -61,7 +62,7 @@ def read(path: Place) -> tuple[dict[str, Any], dict[str, Tensor]]:
     _require_format(path, envelope["format"])
     _require_seal(path, content)
     try:
-        tensors = safetensors.torch.load(content)
+        tensors = tensors_from(content)
     except (SafetensorError, ValueError, KeyError, TypeError) as error:
         raise ModelFileError(f"{path}: the file is sealed but not readable ({_brief(error)}); save it again") from error
     return envelope["model"], tensors
