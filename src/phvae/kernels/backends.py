@@ -103,8 +103,14 @@ def _on_cpu(
     outputs = (np.empty(rows), np.empty(kept), np.empty((kept, phases)), np.empty((kept, phases)))
     status = np.empty(rows, dtype=np.int8)
     inputs = tuple(tensor.detach().contiguous().numpy() for tensor in (x, initial, rates, law))
-    kernel: Any = cpu.contour_rows if method == "auto" else cpu.classify_rows
-    _in_threads(rows, phases, lambda begin, end: kernel(quantity, gradients, *inputs, begin, end, *outputs, status))
+    if method == "auto":
+        contour: Any = cpu.contour_rows
+        _in_threads(
+            rows, phases, lambda begin, end: contour(quantity, gradients, *inputs, begin, end, *outputs, status)
+        )
+    else:
+        classify: Any = cpu.classify_rows
+        classify(*inputs, 0, rows, status)
     regular = True
     if status.any():
         regular = not bool((status >= BOUNDARY).any())

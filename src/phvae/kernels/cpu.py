@@ -339,20 +339,8 @@ def contour_rows(
 
 @numba.njit(nogil=True, cache=True, error_model="numpy")
 def classify_rows(
-    quantity: int,
-    gradients: bool,
-    x: np.ndarray,
-    initial: np.ndarray,
-    rates: np.ndarray,
-    rows: np.ndarray,
-    begin: int,
-    end: int,
-    value: np.ndarray,
-    d_x: np.ndarray,
-    d_initial: np.ndarray,
-    d_rates: np.ndarray,
-    status: np.ndarray,
+    x: np.ndarray, initial: np.ndarray, rates: np.ndarray, rows: np.ndarray, begin: int, end: int, status: np.ndarray
 ) -> None:
-    """Only the status of each row: the contour that trusts nothing, with the arguments of `contour_rows`."""
+    """Only the status of each row, where another method answers."""
     for r in range(begin, end):
         status[r] = row_status(x[r], initial, rates, rows[r])
