@@ -19,7 +19,7 @@ from phvae.start import fit_marginals
 from phvae.training import TrainingError, cosine_schedule, step_schedule, train
 from phvae.vae import VAE, GaussianEncoder
 
-__all__ = ["Fitted", "build", "choose_phases", "fit", "to_users_units"]
+__all__ = ["Fitted", "build", "choose_phases", "fit", "split", "to_users_units"]
 
 Array = NDArray[np.float64]
 
@@ -79,7 +79,7 @@ def fit(
         callback: Called with the record of every epoch.
         progress: Show a bar; None shows it on a terminal.
     """
-    rows, held_out_rows = _split(len(u), settings["validation_fraction"], settings["seed"])
+    rows, held_out_rows = split(len(u), settings["validation_fraction"], settings["seed"])
     x = torch.from_numpy(u[rows])
     validation = torch.from_numpy(u[held_out_rows]) if len(held_out_rows) else None
     ones = np.ones(u.shape[1])
@@ -185,7 +185,7 @@ def _reachable(initial: Tensor, rates: Tensor) -> tuple[Tensor, Tensor]:
     return torch.maximum(initial, 1e-6 * initial.max()), torch.maximum(steps, 1e-6 * rates).cumsum(-1)
 
 
-def _split(n_rows: int, fraction: float, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def split(n_rows: int, fraction: float, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Rows to train on and rows to hold out, each ascending."""
     n_held_out = round(fraction * n_rows)
     shuffled = np.random.default_rng([seed, n_rows]).permutation(n_rows)

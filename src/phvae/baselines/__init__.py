@@ -1,0 +1,1 @@
+"""Models to compare with, all with one face: `Baseline.fit` and `Baseline.sample` on plain arrays."""
