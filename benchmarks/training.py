@@ -53,10 +53,10 @@ class MatrixExponential(SeriesPhaseType):
 class MatrixExponentialDecoder(PhaseTypeDecoder):
     """`PhaseTypeDecoder` with the textbook density."""
 
-    def _columns(self, outputs: Tensor) -> Located:
-        law = super()._columns(outputs).base
+    def _columns(self, outputs: Tensor, origin: Tensor, scale: Tensor) -> Located:
+        law = super()._columns(outputs, origin, scale).base
         assert isinstance(law, SeriesPhaseType)
-        return Located(MatrixExponential._build(law.initial, law.rates, False), self.origin, validate_args=False)
+        return Located(MatrixExponential._build(law.initial, law.rates, False), origin, validate_args=False)
 
 
 def rows(n_rows: int, n_columns: int) -> Tensor:

@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 from torch.distributions import Independent
-from torch.nn.functional import softplus
+from torch.nn.functional import linear, softplus
 
 from phvae import defaults
 from phvae.distributions.checks import Numbers, as_tensor
@@ -85,21 +85,38 @@ class Decoder(nn.Module, ABC):
             self._bias()[:, : self.n_outputs] = outputs
 
     @abstractmethod
-    def _columns(self, outputs: Tensor) -> TailedLaw:
-        """Law of each column from its ``n_outputs`` outputs on the last axis."""
+    def _columns(self, outputs: Tensor, origin: Tensor, scale: Tensor) -> TailedLaw:
+        """Law of columns with these origins and scales from their ``n_outputs`` outputs on the last axis."""
 
     def outputs(self, z: Tensor) -> Tensor:
         """What the network says, before it is made parameters: shape ``z.shape[:-1] + (D, outputs per column)``."""
         values: Tensor = self.network(z.to(self.network.head.weight.dtype))
         return values.view(*values.shape[:-1], self.n_columns, self.width)
 
+    def column(self, z: Tensor, position: int) -> TailedLaw:
+        """Law of one column at points ``(..., latent_dim)``, batch shape ``z.shape[:-1] + (1,)``, at the cost of one.
+
+        >>> decoder = PhaseTypeDecoder(2, origin=[0.0, 1.0], scale=[1.0, 100.0], n_phases=4)
+        >>> z = torch.randn(5, 2)
+        >>> torch.allclose(decoder.column(z, 1).mean[:, 0], decoder(z).mean[:, 1])
+        True
+        """
+        head, own = self.network.head, slice(position * self.width, (position + 1) * self.width)
+        values = linear(self.network.trunk(z.to(head.weight.dtype)), head.weight[own], head.bias[own])
+        return self._law(values[..., None, :], slice(position, position + 1))
+
     def law(self, outputs: Tensor) -> Independent[TailedLaw]:
         """The law that these `outputs` stand for."""
+        return Independent(self._law(outputs, slice(None)), 1, validate_args=False)
+
+    def _law(self, outputs: Tensor, columns: slice) -> TailedLaw:
+        """Law of each of some columns."""
+        origin, scale = self.origin[columns], self.scale[columns]
         if not self.atoms:
-            return Independent(self._columns(outputs), 1, validate_args=False)
+            return self._columns(outputs, origin, scale)
         continuous, zero = outputs.split((self.n_outputs, 1), -1)
-        zero_logit = torch.where(self.has_atom, zero[..., 0].double(), -torch.inf)
-        return Independent(ZeroAtom(zero_logit, self._columns(continuous), validate_args=False), 1, validate_args=False)
+        zero_logit = torch.where(self.has_atom[columns], zero[..., 0].double(), -torch.inf)
+        return ZeroAtom(zero_logit, self._columns(continuous, origin, scale), validate_args=False)
 
     def forward(self, z: Tensor) -> Independent[TailedLaw]:
         """Law of the columns at points ``(..., latent_dim)``, with batch shape ``z.shape[:-1]`` and event ``(D,)``."""
@@ -183,9 +200,9 @@ class PhaseTypeDecoder(Decoder):
         # the inverse of softplus, with all digits for small and for large steps
         self._start_at(torch.cat((start.log(), steps + torch.log(-torch.expm1(-steps))), -1))
 
-    def _columns(self, outputs: Tensor) -> Located:
-        initial, rates = chain_parameters(outputs, self.scale)
-        return Located(SeriesPhaseType._build(initial, rates, validate_args=False), self.origin, validate_args=False)
+    def _columns(self, outputs: Tensor, origin: Tensor, scale: Tensor) -> Located:
+        initial, rates = chain_parameters(outputs, scale)
+        return Located(SeriesPhaseType._build(initial, rates, validate_args=False), origin, validate_args=False)
 
     def roughness(self, outputs: Tensor) -> Tensor:
         """Roughness of the start logits and of the log rate steps across phases, as `phvae.start.roughness` has it.
@@ -255,10 +272,10 @@ class GaussianDecoder(_ClassicalDecoder):
         mean, deviation = parameters
         return torch.stack(torch.broadcast_tensors(mean, 2 * deviation.log()), -1)
 
-    def _columns(self, outputs: Tensor) -> Gaussian:
+    def _columns(self, outputs: Tensor, origin: Tensor, scale: Tensor) -> Gaussian:
         mean, log_variance = outputs.double().unbind(-1)
-        deviation = self.scale * (_bounded(log_variance) / 2).exp()
-        return Gaussian(self.origin + self.scale * mean, deviation, validate_args=False)
+        deviation = scale * (_bounded(log_variance) / 2).exp()
+        return Gaussian(origin + scale * mean, deviation, validate_args=False)
 
 
 class LogNormalDecoder(_ClassicalDecoder):
@@ -271,10 +288,10 @@ class LogNormalDecoder(_ClassicalDecoder):
         mean, deviation = parameters
         return torch.stack(torch.broadcast_tensors(mean, 2 * deviation.log()), -1)
 
-    def _columns(self, outputs: Tensor) -> Located:
+    def _columns(self, outputs: Tensor, origin: Tensor, scale: Tensor) -> Located:
         mean, log_variance = outputs.double().unbind(-1)
-        excess = LogNormal(mean + self.scale.log(), (_bounded(log_variance) / 2).exp(), validate_args=False)
-        return Located(excess, self.origin, validate_args=False)
+        excess = LogNormal(mean + scale.log(), (_bounded(log_variance) / 2).exp(), validate_args=False)
+        return Located(excess, origin, validate_args=False)
 
 
 class GammaDecoder(_ClassicalDecoder):
@@ -287,9 +304,9 @@ class GammaDecoder(_ClassicalDecoder):
         shape, rate = parameters
         return torch.stack(torch.broadcast_tensors(shape.log(), rate.log()), -1)
 
-    def _columns(self, outputs: Tensor) -> Located:
+    def _columns(self, outputs: Tensor, origin: Tensor, scale: Tensor) -> Located:
         shape, rate = _bounded(outputs.double()).exp().unbind(-1)
-        return Located(Gamma(shape, rate / self.scale, validate_args=False), self.origin, validate_args=False)
+        return Located(Gamma(shape, rate / scale, validate_args=False), origin, validate_args=False)
 
 
 class StudentTDecoder(_ClassicalDecoder):
@@ -302,10 +319,10 @@ class StudentTDecoder(_ClassicalDecoder):
         location, scale, degrees = parameters
         return torch.stack(torch.broadcast_tensors(location, scale.log(), degrees.log()), -1)
 
-    def _columns(self, outputs: Tensor) -> StudentT:
+    def _columns(self, outputs: Tensor, origin: Tensor, scale: Tensor) -> StudentT:
         location, log_scale, log_degrees = outputs.double().unbind(-1)
-        scale = self.scale * _bounded(log_scale).exp()
-        return StudentT(self.origin + self.scale * location, scale, _bounded(log_degrees).exp(), validate_args=False)
+        spread, degrees = scale * _bounded(log_scale).exp(), _bounded(log_degrees).exp()
+        return StudentT(origin + scale * location, spread, degrees, validate_args=False)
 
 
 def _bounded(log_parameter: Tensor) -> Tensor:

@@ -40,8 +40,8 @@ class AbsorptionTime(Distribution):
     def _log_distribution(self, x: Tensor) -> Tensor: ...
 
     @abstractmethod
-    def _log_excess(self, x: Tensor) -> Tensor:
-        """Log of the integral of S from x to infinity."""
+    def _log_excess(self, x: Tensor, order: int = 1) -> Tensor:
+        """Log of ``E[(X - x)_+^order]``: for order 1 the integral of S from x to infinity."""
 
     @abstractmethod
     def _expected_time(self, reward: Tensor) -> Tensor:
@@ -237,6 +237,21 @@ class AbsorptionTime(Distribution):
         tensor([0.7500, 1.0000], dtype=torch.float64)
         """
         return self._mean_excess(self._points("threshold", threshold))
+
+    def log_excess(self, threshold: Numbers, order: int = 1) -> Tensor:
+        """Log of the stop-loss moment ``E[(X - u)_+^k]``, exact where it underflows; ``-inf`` at infinity.
+
+        Args:
+            threshold: ``u``, shape broadcastable with the batch shape.
+            order: ``k``, a positive integer.
+
+        >>> from phvae.distributions import SeriesPhaseType
+        >>> float(SeriesPhaseType([1.0], [2.0]).log_excess(1e4)), SeriesPhaseType([1.0], [2.0]).log_excess(0, 2).exp()
+        (-20000.69314718056, tensor(0.5000, dtype=torch.float64))
+        """
+        if not checks.is_whole(order, least=1):
+            raise ValueError(f"order = {order!r} is not the order of a stop-loss moment; give an integer >= 1")
+        return self._log_excess(self._points("threshold", threshold), int(order))
 
     def _mean_excess(self, points: Tensor) -> Tensor:
         far, near = self._split(points)

@@ -113,6 +113,15 @@ class Located(TailedLaw):
         below, distance = self._excess("threshold", threshold)
         return torch.where(below, self.base.mean + distance, self.base.mean_excess(distance))
 
+    def log_excess(self, threshold: Numbers, order: int = 1) -> Tensor:
+        """Log of the stop-loss moment ``E[(X - u)_+^k]`` for ``k = order``, 1 or 2."""
+        if order not in (1, 2):
+            raise ValueError(f"order = {order!r}; give 1 or 2")
+        below, distance = self._excess("threshold", threshold)
+        mean = self.base.mean + distance
+        certain = mean if order == 1 else self.base.variance + mean.square()
+        return torch.where(below, certain.log(), self.base.log_excess(distance, order))
+
     def cvar(self, level: Numbers) -> Tensor:
         """Expected shortfall: the mean of the quantiles above ``level``."""
         return self.origin + self.base.cvar(self._levels("level", level))

@@ -1,5 +1,6 @@
 """Phase-type laws: time to absorption of a Markov chain, general or in series canonical form."""
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
@@ -118,9 +119,12 @@ class SeriesPhaseType(AbsorptionTime):
     def _log_distribution(self, x: Tensor) -> Tensor:
         return series.log_cdf(x, self.initial, self.rates)
 
-    def _log_excess(self, x: Tensor) -> Tensor:
+    def _log_excess(self, x: Tensor, order: int = 1) -> Tensor:
         # the equilibrium law enters a phase in proportion to the expected time spent there
-        return series.log_survival(x, self.initial.cumsum(-1) / self.rates, self.rates)
+        weights = self.initial
+        for _ in range(order):
+            weights = weights.cumsum(-1) / self.rates
+        return math.lgamma(order + 1) + series.log_survival(x, weights, self.rates)
 
     def _expected_time(self, reward: Tensor) -> Tensor:
         return _sum_from(reward / self.rates)
@@ -282,10 +286,13 @@ class PhaseType(AbsorptionTime):
     def _log_distribution(self, x: Tensor) -> Tensor:
         return general.log_cdf(x, self.initial, self.generator, self.exit_rates)
 
-    def _log_excess(self, x: Tensor) -> Tensor:
+    def _log_excess(self, x: Tensor, order: int = 1) -> Tensor:
         sojourns = elimination.sojourns(self.generator, self.exit_rates)
-        weights = (self.initial[..., None, :] @ sojourns)[..., 0, :]
-        return general.log_survival(x, weights, self.generator, self.exit_rates)
+        weights = self.initial[..., None, :]
+        for _ in range(order):
+            weights = weights @ sojourns
+        log_integral = general.log_survival(x, weights[..., 0, :], self.generator, self.exit_rates)
+        return math.lgamma(order + 1) + log_integral
 
     def _expected_time(self, reward: Tensor) -> Tensor:
         return elimination.solve(self.generator, self.exit_rates, reward[..., None])[..., 0]

@@ -59,6 +59,10 @@ class TailedLaw(Distribution):
     def mean_excess(self, threshold: Numbers) -> Tensor:
         """Expected excess ``E[X - u | X > u]`` over ``threshold``."""
 
+    def log_excess(self, threshold: Numbers, order: int = 1) -> Tensor:
+        """Log of the stop-loss moment ``E[(X - u)_+^k]`` for ``k = order``, 1 or 2; ``-inf`` at infinity."""
+        raise NotImplementedError(f"{type(self).__name__} has no closed form of its stop-loss moments")
+
     @abstractmethod
     def _draw(self, shape: torch.Size, generator: torch.Generator | None) -> Tensor: ...
 

@@ -133,6 +133,13 @@ class ZeroAtom(TailedLaw):
         share = (log_rest - self.log_sf(points)).exp()
         return share * self.law.mean_excess(points) + torch.where(share < 1, (1 - share) * -points, 0.0)
 
+    def log_excess(self, threshold: Numbers, order: int = 1) -> Tensor:
+        """Log of the stop-loss moment ``E[(X - u)_+^k]`` for ``k = order``, 1 or 2, and thresholds ``u >= 0``."""
+        points = self._points("threshold", threshold)
+        if self._validate_args:
+            checks.require_non_negative("threshold", points)
+        return self.log_rest + self.law.log_excess(points, order)
+
     def cvar(self, level: Numbers) -> Tensor:
         """Expected shortfall: the mean of the quantiles above ``level``."""
         levels = self._levels("level", level)

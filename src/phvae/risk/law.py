@@ -1,0 +1,125 @@
+"""A loss known by integration: replicated estimates of its tail, and what follows from them alone."""
+
+import math
+from abc import ABC, abstractmethod
+
+import torch
+from torch import Tensor
+
+__all__ = ["IntegratedLaw"]
+
+# Steps of the root search, far more than Newton's method takes; the relative width at which it stops; and the longest
+# step, in logarithms, that is taken on trust.
+MOST_STEPS, CLOSE, LONGEST_STEP = 200, 1e-11, 3.0
+
+
+class IntegratedLaw(ABC):
+    """Law of one loss ``X >= lower``, known as ``R`` laws from independent integrations.
+
+    Each replicate is a proper law of its own, so every identity between measures holds in each; the mean over
+    replicates is the answer and their spread its error. Points ``x`` have shape ``(k,)`` or ``(R, k)``; results have
+    shape ``(R, k)``, float64.
+    """
+
+    replicates: int
+    # No mass below this point, but for an atom at zero.
+    lower: float
+
+    @abstractmethod
+    def log_pdf(self, x: Tensor) -> Tensor:
+        """Log density."""
+
+    @abstractmethod
+    def log_sf(self, x: Tensor) -> Tensor:
+        """Log of ``P(X > x)``."""
+
+    @abstractmethod
+    def log_cdf(self, x: Tensor) -> Tensor:
+        """Log of ``P(X <= x)``."""
+
+    @abstractmethod
+    def log_excess(self, x: Tensor, order: int = 1) -> Tensor:
+        """Log of ``E[(X - x)_+^order]`` for orders 1 and 2."""
+
+    @property
+    @abstractmethod
+    def mean(self) -> Tensor:
+        """Expected value, shape ``(R,)``."""
+
+    @property
+    @abstractmethod
+    def variance(self) -> Tensor:
+        """Variance, shape ``(R,)``."""
+
+    def coarse(self) -> "IntegratedLaw":
+        """A cheaper version of nearly the same law, where root searches begin."""
+        return self
+
+    def isf(self, probability: Tensor) -> Tensor:
+        """Smallest point with ``P(X > point) <= probability``, for probabilities ``(k,)`` or ``(R, k)`` in (0, 1)."""
+        rough = self.coarse()
+        start = None if rough is self else rough.isf(probability)
+        return _search(self, probability.double().log(), upper=True, start=start)
+
+    def icdf(self, level: Tensor) -> Tensor:
+        """Smallest point with ``P(X <= point) >= level``, for levels ``(k,)`` or ``(R, k)`` in (0, 1)."""
+        level = level.double()
+        # above the middle the complement is exact (to half a unit of its last digit) and the tail is the smaller number
+        high = level >= 0.5
+        if bool(high.all()):
+            return self.isf(1 - level)
+        if bool(high.any()):
+            both = torch.empty(
+                torch.broadcast_shapes(level.shape, (self.replicates, level.shape[-1])), dtype=level.dtype
+            )
+            both[:, high] = self.isf(1 - level[high])
+            both[:, ~high] = self.icdf(level[~high])
+            return both
+        rough = self.coarse()
+        start = None if rough is self else rough.icdf(level)
+        return _search(self, level.log(), upper=False, start=start)
+
+    def mean_excess(self, x: Tensor) -> Tensor:
+        """``E[X - x | X > x]``."""
+        return (self.log_excess(x) - self.log_sf(x)).exp()
+
+    def tail_mean(self, probability: Tensor) -> Tensor:
+        """Mean of the worst share ``probability`` of outcomes: ``q + E[(X - q)_+] / probability``, ``q = isf``."""
+        quantile = self.isf(probability)
+        return quantile + self.log_excess(quantile).exp() / probability
+
+
+def _search(law: IntegratedLaw, log_level: Tensor, *, upper: bool, start: Tensor | None) -> Tensor:
+    """Point where ``log S`` (or ``log F``) takes a level; 0 for a level that falls into an atom at zero.
+
+    Newton's method against ``t = log(x - lower)``, kept inside a bracket that is halved whenever a step would leave
+    it. In the upper tail the function is ``log(-log S)``, in the lower one ``log F``: both nearly straight in ``t``.
+    """
+    log_tail = law.log_sf if upper else law.log_cdf
+    log_level = log_level.expand(law.replicates, log_level.shape[-1])
+    at_origin = log_tail(torch.full((1,), law.lower, dtype=torch.float64))
+    atom = (log_level >= at_origin) if upper else (log_level <= at_origin)
+    usual = (law.mean - law.lower).log()[:, None].expand_as(log_level)
+    t = usual if start is None else torch.where(start > law.lower, (start - law.lower).log(), usual)
+    low, high = torch.full_like(t, -math.inf), torch.full_like(t, math.inf)
+    stride = torch.ones_like(t)
+    for _ in range(MOST_STEPS):
+        x = law.lower + t.exp()
+        log_tail_x = log_tail(x)
+        too_low = (log_tail_x > log_level) if upper else (log_tail_x < log_level)
+        low, high = torch.where(too_low, t, low), torch.where(too_low, high, t)
+        slope = (t + law.log_pdf(x) - log_tail_x).exp()
+        step = (log_level - log_tail_x) / slope
+        if upper:
+            step = (log_level / log_tail_x).log() * -log_tail_x / slope
+        # without both ends of a bracket walk, ever faster, toward the missing one
+        outward = torch.where(high == math.inf, t + stride, torch.where(low == -math.inf, t - stride, (low + high) / 2))
+        inside = (t + step > low) & (t + step < high) & (step.abs() <= LONGEST_STEP)
+        moved = torch.where(inside, t + step, outward)
+        stride = torch.where(inside, stride, 2 * stride)
+        moved = torch.where(atom | (log_tail_x == log_level), t, moved)
+        done = ((moved - t).abs() <= CLOSE) | (high - low <= CLOSE)
+        t = moved
+        if bool(done.all()):
+            break
+    return torch.where(atom, 0.0, law.lower + t.exp())
