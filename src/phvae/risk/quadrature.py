@@ -17,8 +17,9 @@ __all__ = ["REPLICATES", "Proposal", "Quadrature", "effective_share"]
 REPLICATES = 8
 # Points of a proposal's search, and the effective share of them with which it is content.
 PILOT, ENOUGH = 4096, 0.2
-# Effective share of points that a step of the tempering leaves: each step must find enough to fit.
-STEP = 0.05
+# Effective share of points that a step of the tempering leaves: each step must find enough to fit. Fits to the event
+# itself are repeated so often, while they are not good enough.
+STEP, REFITS = 0.05, 2
 MOST_STEPS = 40
 # Bits of a coordinate: with fewer, points of large tables coincide and the corners of the cube are never reached.
 BITS = 50
@@ -92,19 +93,17 @@ class Proposal:
         if not self.prior.means.shape[1]:
             return 1.0
         settled = list(self._tilts)
-        share = 0.0
+        arrived = 0
         for step in range(MOST_STEPS):
             points = self.points(PILOT, replicates=1, stream=1 + step)
             z, log_weight = points.z[0], points.log_weight[0]
             log_chance = log_event(z)
             share = effective_share(log_weight + log_chance)
-            if share >= ENOUGH / (1 + len(settled)):
+            if arrived == REFITS or share >= ENOUGH / (1 + len(settled)):
                 break
             power = _reachable_power(log_weight, log_chance)
-            tilt = NormalMixture.around(z, (log_weight + power * log_chance).softmax(0))
-            self._tilts = [*settled, tilt]
-            if power == 1.0 and share >= STEP:
-                break
+            self._tilts = [*settled, NormalMixture.around(z, (log_weight + power * log_chance).softmax(0))]
+            arrived += power == 1.0
         return share
 
 
