@@ -6,7 +6,7 @@ INSTALLED := $(VENV)/.installed
 
 # The package itself imports its names lazily, so its public modules are named here.
 DOCUMENTED := $(addprefix phvae.,estimator distributions distributions.fitting distributions.canonical decoders vae \
-	priors training start plots kernels.series)
+	priors training start plots kernels.series datasets metrics)
 
 .PHONY: setup demo test lint soak bench bench-gpu reproduce docs clean
 
