@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 import torch
 from matplotlib.figure import Figure
-from scipy import stats
 
+from phvae.datasets import PAPER_LAWS, Law
 from phvae.distributions.fitting import SeriesFit, fit_series
 
-TARGETS = {
-    "Weibull, shape 0.8": stats.weibull_min(0.8),
-    "Burr, c = 1.5, k = 0.8": stats.burr12(1.5, 0.8),
+TARGETS: dict[str, Law] = {
+    "Weibull, shape 0.8": PAPER_LAWS["Weibull"],
+    "Burr, c = 1.5, k = 0.8": PAPER_LAWS["Burr XII"],
 }
 LEVELS = (0.5, 0.1, 1e-2, 1e-3, 1e-4)
 LOWEST = 1e-5  # tail probability down to which the target is represented
@@ -46,7 +46,7 @@ def run(folder: Path, *, quick: bool) -> list[Path]:
     return paths
 
 
-def cells(target: Any, points: int) -> tuple[np.ndarray, np.ndarray]:
+def cells(target: Law, points: int) -> tuple[np.ndarray, np.ndarray]:
     """One point per cell of the target and the cell's probability: even cells in the body, geometric in the tail."""
     body = np.linspace(1, 0.01, points + 1)
     tail = np.geomspace(0.01, LOWEST, points // 2 + 1)[1:]
@@ -56,13 +56,13 @@ def cells(target: Any, points: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def measures(
-    name: str, target: Any, m: int, fit: SeriesFit, x: np.ndarray, weights: np.ndarray
+    name: str, target: Law, m: int, fit: SeriesFit, x: np.ndarray, weights: np.ndarray
 ) -> list[dict[str, Any]]:
     """Tidy rows: how far the fit is from the target, in divergence, in tail probability and in quantiles."""
     at = torch.as_tensor(x)
     density, survival = fit.law.log_prob(at).numpy(), fit.law.sf(at).numpy()
     found: list[tuple[str, float | str, float]] = [
-        ("divergence over the cells [nats per observation]", "", float(weights @ (target.logpdf(x) - density))),
+        ("divergence over the cells [nats per observation]", "", float(weights @ (target.log_pdf(x) - density))),
         ("largest error of the tail probability [probability]", "", float(np.abs(survival - target.sf(x)).max())),
     ]
     for level in LEVELS:
@@ -75,7 +75,7 @@ def measures(
     ]  # fmt: skip
 
 
-def draw_density(name: str, target: Any, fits: dict[int, SeriesFit]) -> Figure:
+def draw_density(name: str, target: Law, fits: dict[int, SeriesFit]) -> Figure:
     x = np.geomspace(target.isf(0.99), target.isf(1e-4), 400)
     figure, ax = _axes(name, "density")
     ax.plot(x, target.pdf(x), color="black", lw=2.4, label="target")
@@ -85,7 +85,7 @@ def draw_density(name: str, target: Any, fits: dict[int, SeriesFit]) -> Figure:
     return figure
 
 
-def draw_tail(name: str, target: Any, fits: dict[int, SeriesFit]) -> Figure:
+def draw_tail(name: str, target: Law, fits: dict[int, SeriesFit]) -> Figure:
     x = np.geomspace(target.isf(0.99), target.isf(LOWEST), 400)
     figure, ax = _axes(name, "P(X > x)")
     ax.plot(x, target.sf(x), color="black", lw=2.4, label="target")

@@ -17,10 +17,13 @@ import torch
 from scipy import stats
 from torch import Tensor
 
+from phvae.datasets import PAPER_LAWS, Law
 from phvae.kernels import series
+from phvae.metrics import quantile_error, tail_distance, tail_mass
 from phvae.start import climb, fit_marginals, geometric, natural, sketch
 
-LAWS: dict[str, Any] = {
+# The families whose maximum likelihood is a reference, from the shapes of the law that was drawn from.
+FAMILIES: dict[str, Any] = {
     "Weibull": stats.weibull_min(0.8),
     "Pareto": stats.pareto(2.4),
     "Lognormal": stats.lognorm(1.5),
@@ -50,7 +53,7 @@ class Column:
 
 def draw(law: str, seed: int) -> Column:
     """Rows of the law, with an origin just below the smallest and a power of two near the median as scale."""
-    rows = LAWS[law].rvs(size=ROWS, random_state=seed)
+    rows = PAPER_LAWS[law].sample(ROWS, seed)
     origin = max(0.0, rows.min() - (rows.mean() - rows.min()) / ROWS)
     return Column(law, seed, rows, origin, float(2.0 ** np.round(np.log2(np.median(rows) - origin))))
 
@@ -101,8 +104,8 @@ VARIANTS: dict[str, Fit] = {
 
 def maximum_likelihood(column: Column) -> Any:
     """The law's own family, shapes and scale free, from the true shapes."""
-    family = LAWS[column.law].dist
-    return family(*family.fit(column.rows, *LAWS[column.law].args, floc=0))
+    start = FAMILIES[column.law]
+    return start.dist(*start.dist.fit(column.rows, *start.args, floc=0))
 
 
 def spliced(column: Column, rng: np.random.Generator) -> np.ndarray:
@@ -122,25 +125,21 @@ def generate(initial: np.ndarray, rates: np.ndarray, rng: np.random.Generator) -
     return np.where(np.arange(len(rates)) >= entry[:, None], stays, 0.0).sum(1)
 
 
-def score_rows(rows: np.ndarray, law: Any) -> tuple[float, float, float]:
+def score_rows(rows: np.ndarray, law: Law) -> tuple[float, float, float]:
     """Tail distance, error of the 99% quantile and tail mass of generated rows."""
-    tail = np.sort(rows[rows > law.isf(LEVEL)])
-    n = len(tail)
-    true = 1 - law.sf(tail) / LEVEL
-    distance = max(np.abs(true - np.arange(n) / n).max(), np.abs(true - np.arange(1, n + 1) / n).max())
-    return float(distance), abs(float(np.quantile(rows, 1 - QUANTILE) / law.isf(QUANTILE)) - 1), n / len(rows)
+    return tail_distance(law, rows), quantile_error(law, rows), tail_mass(law, rows)
 
 
 def score_law(initial: Tensor, rates: Tensor, column: Column) -> tuple[float, float, float]:
     """The same of a fitted law, without generating."""
-    law = LAWS[column.law]
+    law = PAPER_LAWS[column.law]
 
     def survival(x: np.ndarray) -> np.ndarray:
         return series.log_survival(torch.as_tensor((x - column.origin) / column.scale), initial, rates).exp().numpy()
 
     fitted = survival(law.isf(TAIL))
     distance = np.abs(fitted / fitted[0] - TAIL / LEVEL).max()
-    low, high = law.isf(0.2), law.isf(1e-5)
+    low, high = float(law.isf(0.2)), float(law.isf(1e-5))
     for _ in range(60):
         middle = (low + high) / 2
         low, high = (middle, high) if survival(np.array([middle]))[0] > QUANTILE else (low, middle)
@@ -150,7 +149,7 @@ def score_law(initial: Tensor, rates: Tensor, column: Column) -> tuple[float, fl
 def run(folder: Path, *, quick: bool) -> list[Path]:
     """Score every variant and reference; one tidy table, one row per data set and fit."""
     seeds = range(2) if quick else range(20)
-    columns = [draw(law, seed) for law in LAWS for seed in seeds]
+    columns = [draw(law, seed) for law in PAPER_LAWS for seed in seeds]
     table = []
 
     def note(fit: str, column: Column, kind: str, scores: tuple[float, float, float]) -> None:
@@ -161,13 +160,13 @@ def run(folder: Path, *, quick: bool) -> list[Path]:
         initial, rates = fit(columns)
         for column, start, rate in zip(columns, initial, rates, strict=True):
             # The same noise for every fit of a data set, so that fits compare in pairs; other noise for every data set.
-            rng = np.random.default_rng([column.seed, list(LAWS).index(column.law), 1])
+            rng = np.random.default_rng([column.seed, list(PAPER_LAWS).index(column.law), 1])
             rows = column.origin + column.scale * generate(start.numpy(), rate.numpy(), rng)
-            note(name, column, "rows", score_rows(rows, LAWS[column.law]))
+            note(name, column, "rows", score_rows(rows, PAPER_LAWS[column.law]))
             note(name, column, "law", score_law(start, rate, column))
     for column in columns:
-        law, rng = LAWS[column.law], np.random.default_rng([column.seed, list(LAWS).index(column.law), 2])
-        note("the law itself", column, "rows", score_rows(law.rvs(size=GENERATED, random_state=rng), law))
+        law, rng = PAPER_LAWS[column.law], np.random.default_rng([column.seed, list(PAPER_LAWS).index(column.law), 2])
+        note("the law itself", column, "rows", score_rows(law.sample(GENERATED, rng), law))
         likely = maximum_likelihood(column).rvs(size=GENERATED, random_state=rng)
         note("maximum likelihood in its family", column, "rows", score_rows(likely, law))
         note("empirical body Pareto tail", column, "rows", score_rows(spliced(column, rng), law))
@@ -184,7 +183,7 @@ def run(folder: Path, *, quick: bool) -> list[Path]:
         headings = [f"{name}{part}" for name in SCORES[:2] for part in ("", "_standard_error")]
         writer.writerow(["fit", "scored", "law", *headings, SCORES[2]])
         for fit, kind in dict.fromkeys((row["fit"], row["scored"]) for row in table):
-            for law in LAWS:
+            for law in PAPER_LAWS:
                 same = [row for row in table if (row["fit"], row["scored"], row["law"]) == (fit, kind, law)]
                 values = np.array([[float(row[name]) for name in SCORES] for row in same])
                 mean, error = values.mean(0), values.std(0, ddof=1) / np.sqrt(len(values))
