@@ -11,7 +11,7 @@ from torch import Tensor
 from phvae.kernels import limits, squaring
 from phvae.kernels.quantities import BOUNDARY, CDF, DOUBTFUL, INVALID, SURVIVAL, TRUSTED, Evaluation
 
-__all__ = ["evaluate", "shares"]
+__all__ = ["evaluate", "shares", "weighted"]
 
 # Below this many phases in all, starting a thread costs more than it saves.
 _THREAD_ENTRIES = 100_000
@@ -25,22 +25,43 @@ def evaluate(
     Without ``gradients`` the derivative fields are empty tensors.
     """
     arguments = x, initial, rates, law, method, gradients
-    found = _cdf(*arguments) if quantity == CDF else _direct(quantity, *arguments)
+    if quantity != CDF:
+        return _direct(quantity, *arguments)
+    found = _cdf(*arguments)
     if not found.regular:
         limits.fill(quantity, x, initial, rates, law, found)
     return found
+
+
+def weighted(weight: Tensor, slope: Tensor, regular: bool) -> Tensor:
+    """``weight (n,)`` times ``slope (n,)`` or ``(n, m)``; a weight of zero also silences an infinite slope."""
+    if not regular and slope.is_cuda:
+        try:
+            from phvae.kernels import gpu
+        except ImportError:
+            pass
+        else:
+            return gpu.weighted(weight, slope)
+    weight = weight if slope.dim() == 1 else weight[:, None]
+    product = weight * slope
+    return product if regular else torch.where(weight == 0, 0.0, product)
 
 
 def _direct(
     quantity: int, x: Tensor, initial: Tensor, rates: Tensor, law: Tensor, method: str, gradients: bool
 ) -> Evaluation:
     if x.device.type == "cpu":
-        return _on_cpu(quantity, x, initial, rates, law, method, gradients)
-    try:
-        from phvae.kernels import gpu
-    except ImportError:  # no Triton: slower, and just as right
-        return _in_torch(quantity, x, initial, rates, law, gradients)
-    return gpu.evaluate(quantity, x, initial, rates, law, method, gradients)
+        found = _on_cpu(quantity, x, initial, rates, law, method, gradients)
+    else:
+        try:
+            from phvae.kernels import gpu
+        except ImportError:  # no Triton: slower, and just as right
+            found = _in_torch(quantity, x, initial, rates, law, gradients)
+        else:
+            return gpu.evaluate(quantity, x, initial, rates, law, method, gradients)
+    if not found.regular:
+        limits.fill(quantity, x, initial, rates, law, found)
+    return found
 
 
 def _in_torch(quantity: int, x: Tensor, initial: Tensor, rates: Tensor, law: Tensor, gradients: bool) -> Evaluation:

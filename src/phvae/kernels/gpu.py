@@ -1,9 +1,10 @@
-"""The contour fused for CUDA: the arithmetic of `cpu.contour_rows`, a block of rows and all nodes at a time (Triton).
+"""The likelihood on a CUDA device: a contour kernel for all rows, then squaring for those it puts on a list (Triton).
 
-Nothing is kept between the two sweeps over the phases: the first multiplies the factors λ/(s+λ) up from the exit, the
-second takes them off again from the entry, so a row needs a handful of registers per node for any number of phases.
+The list and its length stay in device memory, limits at zero and infinity are taken there too, and so the host never
+waits: a training step can be launched ahead or captured in a graph.
 """
 
+from functools import cache
 from typing import Any
 
 import torch
@@ -11,7 +12,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from phvae.kernels import squaring
+from phvae.kernels import limits, squaring
+from phvae.kernels.gpu_few import contour_few
+from phvae.kernels.gpu_many import contour_many
+from phvae.kernels.gpu_squaring import MOST_PHASES, squaring_listed
 from phvae.kernels.nodes import (
     GRADIENT_CANCELLATION,
     GRADIENT_TRUNCATION,
@@ -24,277 +28,95 @@ from phvae.kernels.nodes import (
     VALUE_CANCELLATION,
     VALUE_TRUNCATION,
 )
-from phvae.kernels.quantities import BOUNDARY, DOUBTFUL, Evaluation
+from phvae.kernels.quantities import DOUBTFUL, Evaluation
 
-__all__ = ["evaluate"]
+__all__ = ["evaluate", "weighted"]
 
-_SHORT_LANES, _LONG_LANES, _PROBE_LANES = 16, 32, 8  # powers of two; surplus lanes have weight zero
-_BLOCK, _WARPS = 64, 4
-# Below this the product of all factors may have underflowed, and taking factors off again would not restore it.
+_FEW_WARPS = 4
+_LANES, _PROBE_LANES = 32, 8  # powers of two; surplus lanes have weight zero
+_MANY_ROWS, _MANY_WARPS = 64, 4
+_SQUARING_WARPS = {16: 1, 32: 2, 64: 8}
+_WEIGH_BLOCK = 1024
+# Programs of the squaring kernel that share its list: enough to fill any device, few enough to start at no cost.
+_SQUARING_PROGRAMS = 2048
+# Below this a product of factors may be denormal, with few digits left.
 _SMALLEST_PRODUCT = 1e-280
 
 
-@triton.jit
-def _contour(
-    x_at, initial_at, rates_at, law_at, nodes_at, probes_at,
-    value_at, d_x_at, d_initial_at, d_rates_at, status_at,
-    rows, phases,
-    QUANTITY: tl.constexpr, GRADIENTS: tl.constexpr, PROBED: tl.constexpr,
-    BLOCK: tl.constexpr, LANES: tl.constexpr, PROBE_LANES: tl.constexpr,
-    VALUE_KAPPA: tl.constexpr, GRADIENT_KAPPA: tl.constexpr,
-    VALUE_ERROR: tl.constexpr, GRADIENT_ERROR: tl.constexpr, SMALLEST: tl.constexpr,
-):  # fmt: skip
-    r = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    live = r < rows
-    x = tl.load(x_at + r, mask=live, other=1.0)
-    law = tl.load(law_at + r, mask=live, other=0) * phases
-    lane = tl.arange(0, LANES)
-    zr, zi = tl.load(nodes_at + lane), tl.load(nodes_at + LANES + lane)
-    wr, wi = tl.load(nodes_at + 2 * LANES + lane), tl.load(nodes_at + 3 * LANES + lane)
-
-    # a first look: is this a law, where is it entered first, which rate is the slowest that matters
-    sound = x >= 0.0
-    mass = tl.zeros([BLOCK], tl.float64)
-    shift = tl.zeros([BLOCK], tl.float64)
-    after = tl.full([BLOCK], float("inf"), tl.float64)
-    entered = tl.zeros([BLOCK], tl.int32)
-    slowest_weight = mass
-    for back in range(phases):
-        i = phases - 1 - back
-        rate = tl.load(rates_at + law + i, mask=live, other=1.0)
-        alpha = tl.load(initial_at + law + i, mask=live, other=1.0)
-        sound = sound & (alpha >= 0.0) & (alpha < float("inf")) & (rate > 0.0) & (rate <= after)
-        sound = sound & (rate < float("inf"))
-        after = rate
-        mass += alpha
-        shift = tl.where(alpha > 0.0, rate, shift)
-        entered = tl.where(alpha > 0.0, i, entered)
-        slowest_weight = alpha
-    sound = sound & (mass > 0.0)
-    inside = sound & (x > 0.0) & (x < float("inf"))
-    if QUANTITY == 2:
-        shift = tl.zeros([BLOCK], tl.float64)
-    if GRADIENTS:
-        inside_trust = inside & (slowest_weight > 0.0)
-    else:
-        inside_trust = inside
-    x = tl.where(inside, x, 1.0)
-    scale = 1.0 / x
-    if QUANTITY == 2:
-        unit = tl.full([BLOCK], 1.0, tl.float64)
-    else:
-        unit = scale
-
-    sr = zr[None, :] * scale[:, None]
-    si = zi[None, :] * scale[:, None]
-    cr = tl.zeros([BLOCK, LANES], tl.float64) + wr[None, :]
-    ci = tl.zeros([BLOCK, LANES], tl.float64) + wi[None, :]
-    br = tl.zeros([BLOCK, LANES], tl.float64)
-    bi = tl.zeros([BLOCK, LANES], tl.float64)
-    norm = 1.0 / (zr * zr + zi * zi)
-    total = tl.zeros([BLOCK], tl.float64)
-    total_density = tl.zeros([BLOCK], tl.float64)
-    kappa = tl.zeros([BLOCK], tl.float64)
-    largest = tl.zeros([BLOCK], tl.float64)
-    largest_terms = tl.zeros([BLOCK], tl.float64)
-    for back in range(phases):
-        i = phases - 1 - back
-        rate = tl.load(rates_at + law + i, mask=live, other=1.0)
-        alpha = tl.load(initial_at + law + i, mask=live, other=1.0)
-        a = sr + (rate - shift)[:, None]
-        inverse = rate[:, None] / (a * a + si * si)
-        u, v = a * inverse, -si * inverse
-        cr, ci = cr * u - ci * v, cr * v + ci * u
-        if QUANTITY == 1:
-            er, ei = br + wr[None, :] / rate[:, None], bi + wi[None, :] / rate[:, None]
-            br, bi = er * u - ei * v, er * v + ei * u
-            answer = tl.sum(br, 1)
-            terms = tl.sum(tl.abs(br) + tl.abs(bi), 1)
-        elif QUANTITY == 2:
-            gr = (cr * zr[None, :] + ci * zi[None, :]) * norm[None, :]
-            gi = (ci * zr[None, :] - cr * zi[None, :]) * norm[None, :]
-            answer = tl.sum(gr, 1)
-            terms = tl.sum(tl.abs(gr) + tl.abs(gi), 1)
-        else:
-            answer = tl.sum(cr, 1)
-            terms = tl.sum(tl.abs(cr) + tl.abs(ci), 1)
-        answer, terms = answer * unit, terms * unit
-        total += alpha * answer
-        kappa += alpha * terms
-        largest = tl.maximum(largest, tl.abs(answer))
-        largest_terms = tl.maximum(largest_terms, terms)
-        if GRADIENTS:
-            tl.store(d_initial_at + r * phases + i, answer, mask=live)
-            if QUANTITY != 0:
-                total_density += alpha * tl.sum(cr, 1) * scale
-    tl.store(value_at + r, tl.log(total) - shift * x, mask=live)
-    trusted = inside_trust & (kappa < VALUE_KAPPA * total)
-
-    largest_slope = tl.zeros([BLOCK], tl.float64)
-    if GRADIENTS:
-        trusted = trusted & (largest_terms < GRADIENT_KAPPA * largest)
-        # a zero product can also be a lane without weight
-        size = tl.where(wr[None, :] == 0.0, 1.0, tl.maximum(tl.abs(cr), tl.abs(ci)))
-        trusted = trusted & (tl.min(size, 1) > SMALLEST)
-        inverse_total = 1.0 / total
-        hr = tl.zeros([BLOCK, LANES], tl.float64)
-        hi = tl.zeros([BLOCK, LANES], tl.float64)
-        started = tl.zeros([BLOCK], tl.float64)
-        euler = tl.zeros([BLOCK], tl.float64)
-        largest_terms = tl.zeros([BLOCK], tl.float64)
-        rate = tl.zeros([BLOCK], tl.float64)
-        for i in range(phases):
-            rate = tl.load(rates_at + law + i, mask=live, other=1.0)
-            alpha = tl.load(initial_at + law + i, mask=live, other=1.0)
-            a = sr + (rate - shift)[:, None]
-            inverse = rate[:, None] / (a * a + si * si)
-            u, v = a * inverse, -si * inverse
-            hr += alpha[:, None] * cr
-            hi += alpha[:, None] * ci
-            er = hr * u - hi * v
-            occupied = tl.sum(er, 1) * scale
-            terms = tl.sum(tl.abs(er), 1) * scale / rate
-            answer = tl.load(d_initial_at + r * phases + i, mask=live, other=0.0)
-            if QUANTITY == 0:
-                started += alpha * answer
-                slope = (started - occupied) / rate
-            elif QUANTITY == 1:
-                slope = -occupied / (rate * rate)
-                terms = terms / rate
-            else:
-                slope = occupied / (rate * rate)
-                terms = terms / rate
-            largest_slope = tl.maximum(largest_slope, tl.abs(slope))
-            largest_terms = tl.maximum(largest_terms, terms)
-            euler += rate * slope
-            tl.store(d_rates_at + r * phases + i, slope * inverse_total, mask=live)
-            tl.store(d_initial_at + r * phases + i, answer * inverse_total, mask=live)
-            # take this phase's factor off: P_{i+1} = P_i (s + λ_i) / λ_i
-            a = a / rate[:, None]
-            b = si / rate[:, None]
-            cr, ci = cr * a - ci * b, cr * b + ci * a
-        trusted = trusted & (largest_terms < GRADIENT_KAPPA * largest_slope)
-        if QUANTITY == 0:
-            d_x = (euler * inverse_total - 1.0) * scale
-            # inflow over stock of the last phase keeps its digits as x goes to zero
-            early = tl.zeros([BLOCK], tl.float64)
-            pr = tl.zeros([BLOCK, LANES], tl.float64) + wr[None, :]
-            pi = tl.zeros([BLOCK, LANES], tl.float64) + wi[None, :]
-            for back in range(phases - 1):
-                i = phases - 2 - back
-                before = tl.load(rates_at + law + i, mask=live, other=1.0)
-                alpha = tl.load(initial_at + law + i, mask=live, other=1.0)
-                a = sr + (before - shift)[:, None]
-                inverse = before[:, None] / (a * a + si * si)
-                u, v = a * inverse, -si * inverse
-                pr, pi = pr * u - pi * v, pr * v + pi * u
-                early += alpha * tl.sum(pr, 1)
-            d_x = tl.where(rate * x < 1.0, early * scale * rate * inverse_total - rate, d_x)
-        elif QUANTITY == 1:
-            d_x = -total_density * inverse_total
-        else:
-            d_x = total_density * inverse_total
-        tl.store(d_x_at + r, d_x, mask=live)
-
-    if PROBED:
-        lane = tl.arange(0, PROBE_LANES)
-        yr, yi = tl.load(probes_at + lane), tl.load(probes_at + PROBE_LANES + lane)
-        bound = tl.load(probes_at + 2 * PROBE_LANES + lane)
-        sr = yr[None, :] * scale[:, None]
-        si = yi[None, :] * scale[:, None]
-        cr = tl.zeros([BLOCK, PROBE_LANES], tl.float64) + 1.0
-        ci = tl.zeros([BLOCK, PROBE_LANES], tl.float64)
-        br = tl.zeros([BLOCK, PROBE_LANES], tl.float64)
-        bi = tl.zeros([BLOCK, PROBE_LANES], tl.float64)
-        lr = tl.zeros([BLOCK, PROBE_LANES], tl.float64)
-        li = tl.zeros([BLOCK, PROBE_LANES], tl.float64)
-        top = tl.zeros([BLOCK, PROBE_LANES], tl.float64)
-        for back in range(phases):
-            i = phases - 1 - back
-            rate = tl.load(rates_at + law + i, mask=live, other=1.0)
-            alpha = tl.load(initial_at + law + i, mask=live, other=1.0)
-            a = sr + (rate - shift)[:, None]
-            inverse = rate[:, None] / (a * a + si * si)
-            u, v = a * inverse, -si * inverse
-            cr, ci = cr * u - ci * v, cr * v + ci * u
-            if QUANTITY == 1:
-                er = br + 1.0 / rate[:, None]
-                br, bi = er * u - bi * v, er * v + bi * u
-                gr, gi = br, bi
-            elif QUANTITY == 2:
-                far = sr * sr + si * si
-                gr, gi = (cr * sr + ci * si) / far, (ci * sr - cr * si) / far
-            else:
-                gr, gi = cr, ci
-            inside_chain = entered[:, None] <= i
-            lr += tl.where(inside_chain, alpha[:, None] * gr, 0.0)
-            li += tl.where(inside_chain, alpha[:, None] * gi, 0.0)
-            top = tl.maximum(top, tl.where(inside_chain, tl.abs(gr) + tl.abs(gi), 0.0))
-        trusted = trusted & (tl.sum(bound[None, :] * (tl.abs(lr) + tl.abs(li)), 1) * scale < VALUE_ERROR * total)
-        if GRADIENTS:
-            hr = tl.zeros([BLOCK, PROBE_LANES], tl.float64)
-            hi = tl.zeros([BLOCK, PROBE_LANES], tl.float64)
-            steepest = tl.zeros([BLOCK, PROBE_LANES], tl.float64)
-            for i in range(phases):
-                rate = tl.load(rates_at + law + i, mask=live, other=1.0)
-                alpha = tl.load(initial_at + law + i, mask=live, other=1.0)
-                a = sr + (rate - shift)[:, None]
-                hr += alpha[:, None] * cr
-                hi += alpha[:, None] * ci
-                steepest = tl.maximum(steepest, (tl.abs(hr) + tl.abs(hi)) * tl.rsqrt(a * a + si * si))
-                a = a / rate[:, None]
-                b = si / rate[:, None]
-                cr, ci = cr * a - ci * b, cr * b + ci * a
-            trusted = trusted & (tl.sum(bound[None, :] * top, 1) * scale < GRADIENT_ERROR * largest)
-            trusted = trusted & (tl.sum(bound[None, :] * steepest, 1) * scale < GRADIENT_ERROR * largest_slope)
-    status = tl.where(sound, tl.where(inside, tl.where(trusted, 0, 1), 2), 3)
-    tl.store(status_at + r, status.to(tl.int8), mask=live)
-
-
-def _table(columns: tuple[tuple[float, ...], ...], lanes: int, spare: tuple[float, ...]) -> Tensor:
-    padded = [*columns, *[spare] * (lanes - len(columns))]
-    return torch.tensor(padded, dtype=torch.float64).T.contiguous()
-
-
-# A spare lane sits at a harmless node with weight zero.
-_TABLES = (
-    _table(SHORT, _SHORT_LANES, (1.0, 1.0, 0.0, 0.0)),
-    _table(LONG, _LONG_LANES, (1.0, 1.0, 0.0, 0.0)),
-    _table(PROBES, _PROBE_LANES, (1.0, 1.0, 0.0)),
-)
-_on_device: dict[torch.device, tuple[Tensor, ...]] = {}
+@cache
+def _tables(device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+    """Nodes for few phases, row by row with 1/z; nodes for many phases and the probes, column by column."""
+    short = [(zr, zi, wr, wi, zr / (zr * zr + zi * zi), -zi / (zr * zr + zi * zi)) for zr, zi, wr, wi in SHORT]
+    # a spare lane sits at a harmless node with weight zero
+    long = [*LONG, *[(1.0, 1.0, 0.0, 0.0)] * (_LANES - len(LONG))]
+    few, many, probes = (torch.tensor(rows, dtype=torch.float64) for rows in (short, long, PROBES))
+    return few.to(device), many.T.contiguous().to(device), probes.T.contiguous().to(device)
 
 
 def evaluate(
     quantity: int, x: Tensor, initial: Tensor, rates: Tensor, law: Tensor, method: str, gradients: bool
 ) -> Evaluation:
-    """Flat rows on a CUDA device; squaring answers, on the device, what the contour does not."""
-    if x.device not in _on_device:
-        _on_device[x.device] = tuple(table.to(x.device) for table in _TABLES)
-    short, long, probes = _on_device[x.device]
+    """Flat rows on a CUDA device, limits included; ``regular`` is never claimed, for the host does not look."""
     rows, phases = len(x), initial.shape[-1]
-    many = phases > RESOLVED_PHASES
-    x, initial, rates = (tensor.detach().contiguous() for tensor in (x, initial, rates))
     kept = rows if gradients else 0
 
-    def empty(*shape: int) -> Tensor:
-        return torch.empty(shape, dtype=torch.float64, device=x.device)
+    def empty(*shape: int, dtype: torch.dtype = torch.float64) -> Tensor:
+        return torch.empty(shape, dtype=dtype, device=x.device)
 
-    status = torch.empty(rows, dtype=torch.int8, device=x.device)
+    status = empty(rows, dtype=torch.int8)
     found = Evaluation(empty(rows), empty(kept), empty(kept, phases), empty(kept, phases), status, regular=False)
-    grid: Any = (triton.cdiv(rows, _BLOCK),)
-    if rows:
-        _contour[grid](
-            x, initial, rates, law.contiguous(), long if many else short, probes, *found[:5], rows, phases,
-            quantity, gradients, many, _BLOCK, _LONG_LANES if many else _SHORT_LANES, _PROBE_LANES,
-            VALUE_CANCELLATION, GRADIENT_CANCELLATION,
+    if not rows:
+        return found
+    listed, count = empty(rows, dtype=torch.int32), torch.zeros(1, dtype=torch.int32, device=x.device)
+    few, many, probes = _tables(x.device)
+    inputs = tuple(tensor.detach().contiguous() for tensor in (x, initial, rates, law))
+    # no row has a cancellation below zero: squaring answers all of them
+    kappas = (VALUE_CANCELLATION if method == "auto" else 0.0, GRADIENT_CANCELLATION)
+    grid: Any
+    if phases <= RESOLVED_PHASES:
+        grid = (triton.cdiv(rows, 32 * _FEW_WARPS),)
+        contour_few[grid](
+            *inputs, few, *found[:5], listed, count, rows, len(few),
+            phases, quantity, gradients, 32 * _FEW_WARPS, x.is_cuda, *kappas, _SMALLEST_PRODUCT,
+            num_warps=_FEW_WARPS,
+        )  # fmt: skip
+    else:
+        grid = (triton.cdiv(rows, _MANY_ROWS),)
+        contour_many[grid](
+            *inputs, many, probes, *found[:5], listed, count, rows, phases,
+            quantity, gradients, _MANY_ROWS, _LANES, _PROBE_LANES, *kappas,
             VALUE_TRUNCATION if phases <= MANY_PHASES else MANY_VALUE_TRUNCATION, GRADIENT_TRUNCATION,
             _SMALLEST_PRODUCT,
-            num_warps=_WARPS,
+            num_warps=_MANY_WARPS,
         )  # fmt: skip
-    if method == "squaring":
-        status[status < BOUNDARY] = DOUBTFUL
-    doubtful = (status == DOUBTFUL).nonzero()[:, 0]
-    if len(doubtful):
-        squaring.fill(quantity, x, initial, rates, law, doubtful, found)
-    return found._replace(regular=not bool((status >= BOUNDARY).any()))
+    if phases <= MOST_PHASES.value:
+        tile = max(16, triton.next_power_of_2(phases))
+        grid = (min(rows, _SQUARING_PROGRAMS),)
+        squaring_listed[grid](
+            *inputs, *found[:5], listed, count, phases, quantity, gradients, tile, num_warps=_SQUARING_WARPS[tile]
+        )
+    else:
+        doubtful = (status == DOUBTFUL).nonzero()[:, 0]
+        squaring.fill(quantity, inputs[0], inputs[1], inputs[2], law, doubtful, found)
+        limits.fill(quantity, x, initial, rates, law, found)
+    return found
+
+
+@triton.jit
+def _weigh(weight_at, stride, slope_at, product_at, count, width, BLOCK: tl.constexpr):
+    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    live = at < count
+    weight = tl.load(weight_at + at // width * stride, mask=live, other=0.0)
+    slope = tl.load(slope_at + at, mask=live, other=0.0)
+    # a weight of zero (a row masked out downstream) also silences an infinite slope
+    tl.store(product_at + at, tl.where(weight == 0.0, 0.0, weight * slope), mask=live)
+
+
+def weighted(weight: Tensor, slope: Tensor) -> Tensor:
+    """``weight (n,)`` times ``slope (n,)`` or ``(n, m)``, in one pass over the slopes."""
+    product = torch.empty_like(slope)
+    if count := slope.numel():
+        grid: Any = (triton.cdiv(count, _WEIGH_BLOCK),)
+        width = count // len(weight)
+        _weigh[grid](weight, weight.stride(0), slope, product, count, width, _WEIGH_BLOCK, num_warps=8)
+    return product

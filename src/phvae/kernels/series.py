@@ -123,24 +123,19 @@ class _LogValue(torch.autograd.Function):
             d_x, d_initial, d_rates = ctx.saved_tensors
             needed = ctx.needs_input_grad
             return (
-                _weighted(grad, d_x, ctx.regular) if needed[0] else None,
-                _weighted(grad[:, None], d_initial, ctx.regular) if needed[1] else None,
-                _weighted(grad[:, None], d_rates, ctx.regular) if needed[2] else None,
+                backends.weighted(grad, d_x, ctx.regular) if needed[0] else None,
+                backends.weighted(grad, d_initial, ctx.regular) if needed[1] else None,
+                backends.weighted(grad, d_rates, ctx.regular) if needed[2] else None,
                 None, None, None,
             )  # fmt: skip
         x, initial, rates, law = ctx.saved_tensors
         grad_x, grad_initial, grad_rates = torch.zeros_like(x), torch.zeros_like(initial), torch.zeros_like(rates)
-        for rows in torch.arange(len(x), device=x.device).split(math.ceil(_CHUNK_ENTRIES / initial.shape[-1])):
-            begin, end = int(rows[0]), int(rows[-1]) + 1
+        length = math.ceil(_CHUNK_ENTRIES / initial.shape[-1])
+        for begin in range(0, len(x), length):
+            end = min(begin + length, len(x))
             chunk, weight = law[begin:end], grad[begin:end]
             found = backends.evaluate(ctx.quantity, x[begin:end], initial, rates, chunk, ctx.method, gradients=True)
-            grad_x[begin:end] = _weighted(weight, found.d_x, found.regular)
-            grad_initial.index_add_(0, chunk, _weighted(weight[:, None], found.d_initial, found.regular))
-            grad_rates.index_add_(0, chunk, _weighted(weight[:, None], found.d_rates, found.regular))
+            grad_x[begin:end] = backends.weighted(weight, found.d_x, found.regular)
+            grad_initial.index_add_(0, chunk, backends.weighted(weight, found.d_initial, found.regular))
+            grad_rates.index_add_(0, chunk, backends.weighted(weight, found.d_rates, found.regular))
         return grad_x, grad_initial, grad_rates, None, None, None
-
-
-def _weighted(grad: Tensor, derivative: Tensor, regular: bool) -> Tensor:
-    """``grad · derivative``; a weight of zero (a row masked out downstream) also silences an infinite slope."""
-    product = grad * derivative
-    return product if regular else torch.where(grad == 0, 0.0, product)
