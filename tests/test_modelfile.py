@@ -343,9 +343,39 @@ def other_kind(header, tensors):
     header["kind"] = "Forest"
 
 
+def half_a_tail_record(header, tensors):
+    del tensors["tail.top"]
+
+
+def tail_record_of_another_table(header, tensors):
+    tensors["tail.counts"] = tensors["tail.counts"][:1]
+
+
+def rising_tail_record(header, tensors):
+    tensors["tail.top"] = tensors["tail.top"].flip(0)
+
+
+def infinite_tail_record(header, tensors):
+    tensors["tail.top"][0] = torch.inf
+
+
+def more_zeros_than_rows(header, tensors):
+    tensors["tail.counts"][0, 1] = 10**6
+
+
+def tail_record_longer_than_its_values(header, tensors):
+    tensors["tail.counts"][0, 2] += 1
+
+
 @pytest.mark.parametrize(
     "change",
     [
+        half_a_tail_record,
+        tail_record_of_another_table,
+        rising_tail_record,
+        infinite_tail_record,
+        more_zeros_than_rows,
+        tail_record_longer_than_its_values,
         drop_tensor,
         add_tensor,
         reshape,
@@ -369,6 +399,28 @@ def test_a_sealed_file_that_holds_no_model_is_refused(change, path):
     resealed(path, change)
     with pytest.raises(ModelFileError, match=r"fire\.phvae: .*; (save the model again|give a file that save wrote)$"):
         PHVAE.load(path)
+
+
+def test_a_file_without_a_tail_record_loads_and_does_not_know(path):
+    def forget(header, tensors):
+        del tensors["tail.counts"], tensors["tail.top"]
+
+    resealed(path, forget)
+    loaded = PHVAE.load(path)
+    assert loaded.tail_record_ is None
+    loaded.save(path)
+    assert PHVAE.load(path).tail_record_ is None
+
+
+def test_the_tail_record_is_that_of_the_training_rows(model, path):
+    x = losses()
+    for fitted in (model, PHVAE.load(path)):
+        building, profits = fitted.tail_record_.columns
+        assert (building.n, building.zeros) == (200, 0)
+        assert profits.zeros == (x["profits"] == 0).sum()
+        assert building.top.tolist() == sorted(x["building"])[: -len(building.top) - 1 : -1]
+        assert building.exceedances(building.top[10]) == 10
+        assert building.exceedances(x["building"].median()) is None
 
 
 def test_a_checkpoint_is_not_a_model(tmp_path):

@@ -21,6 +21,7 @@ from phvae.distributions.zero_atom import ZeroAtom
 from phvae.history import EpochRecord, History
 from phvae.persistence import Verification, pack, require_same_numbers, unpack
 from phvae.preprocessing import Origin, PositiveScaler, column_names, require_non_negative, rounded
+from phvae.risk.record import TailRecord
 from phvae.settings import device_of, resolve, seed_of
 from phvae.tables import Table, from_matrix, is_frame, to_matrix
 from phvae.vae import VAE
@@ -73,6 +74,7 @@ class PHVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin, Bas
         vae_: The trained model, in the user's units.
         history_: One record per epoch; log-likelihoods are in the user's units.
         n_features_in_, feature_names_in_: Columns seen in `fit`; names if the table had any.
+        tail_record_: Counts and largest values of each column, at most 1,001; None in files of older versions.
         table_kind_: Kind of table seen in `fit`, which `sample` gives back.
 
     >>> x = np.random.default_rng(0).pareto(2.4, size=(200, 1)) + 1
@@ -85,6 +87,7 @@ class PHVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin, Bas
     scaler_: PositiveScaler
     vae_: VAE
     history_: History
+    tail_record_: TailRecord | None
     n_features_in_: int
     feature_names_in_: NDArray[np.object_]
     table_kind_: str
@@ -188,6 +191,7 @@ class PHVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin, Bas
         self.scaler_ = scaler
         self.vae_ = vae
         self.history_ = history
+        self.tail_record_ = TailRecord.of(table.values)
         self.table_kind_ = table.kind
         self.fingerprint_ = fingerprint(_tensor(table.values))
         self._columns = table.names

@@ -14,6 +14,7 @@ from phvae.assembly import build
 from phvae.history import EpochRecord, History
 from phvae.modelfile import ModelFileError, Place
 from phvae.preprocessing import PositiveScaler
+from phvae.risk.record import TailRecord
 from phvae.tables import KINDS
 
 if TYPE_CHECKING:
@@ -36,6 +37,8 @@ def pack(model: "PHVAE") -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Tensors and header that hold all of a fitted estimator."""
     tensors = {f"vae.{name}": value for name, value in model.vae_.state_dict().items()}
     tensors["scaler.zero_share"] = torch.from_numpy(model.scaler_.zero_share_)
+    if model.tail_record_ is not None:
+        tensors |= {f"tail.{name}": torch.from_numpy(part) for name, part in model.tail_record_.arrays().items()}
     columns = model._columns
     header = {
         "kind": type(model).__name__,
@@ -111,6 +114,7 @@ def _fill(model: "PHVAE", header: Mapping[str, Any], tensors: Mapping[str, Tenso
     model.scaler_ = scaler
     model.vae_ = vae.eval()
     model.history_ = _history(header["history"])
+    model.tail_record_ = _tail_record(tensors, len(scaler.scale_))
     model.table_kind_ = header["table_kind"]
     model.fingerprint_ = str(header["fingerprint"])
     model.n_features_in_ = len(scaler.scale_)
@@ -146,6 +150,13 @@ def _require_fitting(found: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) 
 
 def _history(header: Mapping[str, Any]) -> History:
     return History(**{**header, "records": tuple(EpochRecord(**record) for record in header["records"])})
+
+
+def _tail_record(tensors: Mapping[str, Tensor], n_columns: int) -> TailRecord | None:
+    """The record of the training tails; None in a file that was written before there was one."""
+    if not any(name.startswith("tail.") for name in tensors):
+        return None
+    return TailRecord.from_arrays(tensors["tail.counts"].numpy(), tensors["tail.top"].numpy(), n_columns)
 
 
 def _parameters(header: Mapping[str, Any]) -> dict[str, Any]:

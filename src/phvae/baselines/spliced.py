@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from phvae.baselines.baseline import Baseline
-from phvae.baselines.maximum_likelihood import most_likely
+from phvae.distributions.generalised_pareto import fit_generalised_pareto
 
 __all__ = ["EmpiricalWithParetoTail", "SplicedLaw"]
 
@@ -64,8 +64,8 @@ class SplicedLaw:
         last[-1] = 1 - mass
         levels = (first + last) / 2
         levels[-1] = 1 - mass
-        shape, scale = pareto_tail(beyond)
-        return cls(body, levels, first, last, threshold, mass, shape, scale)
+        tail = fit_generalised_pareto(beyond)
+        return cls(body, levels, first, last, threshold, mass, tail.shape, tail.scale)
 
     @property
     def tail(self) -> Any:
@@ -86,25 +86,6 @@ class SplicedLaw:
         upper = np.maximum(level, 1 - self.mass)
         beyond = self.threshold + self.tail.isf((1 - upper) / self.mass)
         return np.where(level > 1 - self.mass, beyond, body)
-
-
-def pareto_tail(excess: Array) -> tuple[float, float]:
-    """Maximum likelihood shape and scale of a generalised Pareto law.
-
-    >>> shape, scale = pareto_tail(stats.genpareto(0.3, scale=5.0).ppf((np.arange(1000) + 0.5) / 1000))
-    >>> abs(shape - 0.3) < 0.02, abs(scale - 5) < 0.1
-    (True, True)
-    """
-    mean = excess.mean()
-
-    def log_likelihood(values: Array) -> float:
-        shape, log_scale = values
-        density = stats.genpareto.logpdf(excess / mean, shape, scale=np.exp(log_scale))
-        # below -1 the likelihood is unbounded at the largest value, which then says nothing
-        return float(density.mean()) if shape > -1 else -np.inf
-
-    shape, log_scale = most_likely(log_likelihood, np.array([0.1, 0.0]), "generalised Pareto tail")
-    return float(shape), float(mean * np.exp(log_scale))
 
 
 class EmpiricalWithParetoTail(Baseline):

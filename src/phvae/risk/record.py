@@ -1,0 +1,89 @@
+"""What a fitted model remembers of the tails it was fitted to: counts and the largest values of every column."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["MOST_KEPT", "ColumnRecord", "TailRecord"]
+
+Array = NDArray[np.float64]
+
+# Values kept of a column: the largest tenth, but never more than the first number and, if there are so many, never
+# fewer than the second; and one more, the threshold that they exceed.
+MOST_KEPT, FEWEST_KEPT = 1000, 50
+SHARE_KEPT = 0.1
+
+
+class ColumnRecord(NamedTuple):
+    """What is known of the tail of one column of training rows.
+
+    n: Values seen.
+    zeros: Exact zeros among them.
+    top: The largest positive values, descending; the last one is the threshold the others exceed.
+
+    >>> record = ColumnRecord.of(np.array([0.0, 3.0, 1.0, 2.0]))
+    >>> record.n, record.zeros, record.largest, record.exceedances(1.5)
+    (4, 1, 3.0, 2)
+    """
+
+    n: int
+    zeros: int
+    top: Array
+
+    @classmethod
+    def of(cls, x: Array) -> "ColumnRecord":
+        """The record of values >= 0, shape ``(n,)``; missing ones are left out."""
+        seen = x[~np.isnan(x)]
+        positive = seen[seen > 0]
+        kept = min(len(positive), 1 + min(MOST_KEPT, max(FEWEST_KEPT, int(SHARE_KEPT * len(seen)))))
+        largest = np.partition(positive, len(positive) - kept)[len(positive) - kept :]
+        return cls(len(seen), int((seen == 0).sum()), -np.sort(-largest))
+
+    @property
+    def largest(self) -> float:
+        """Largest value."""
+        return float(self.top[0])
+
+    def exceedances(self, x: float) -> int | None:
+        """How many values exceed ``x``; None where the record does not reach that far down."""
+        if x < self.top[-1] and len(self.top) < self.n - self.zeros:
+            return None
+        return int((self.top > x).sum())
+
+
+class TailRecord(NamedTuple):
+    """The records of all columns of a table.
+
+    >>> record = TailRecord.of(np.array([[0.0, 5.0], [3.0, 4.0]]))
+    >>> [column.largest for column in record.columns]
+    [3.0, 5.0]
+    """
+
+    columns: tuple[ColumnRecord, ...]
+
+    @classmethod
+    def of(cls, x: Array) -> "TailRecord":
+        """The record of a table of values >= 0, shape ``(n, D)``."""
+        return cls(tuple(ColumnRecord.of(column) for column in x.T))
+
+    def arrays(self) -> dict[str, NDArray[np.int64] | Array]:
+        """The record as arrays: three counts per column, and the kept values of all columns one after the other."""
+        counts = [(column.n, column.zeros, len(column.top)) for column in self.columns]
+        return {"counts": np.array(counts, dtype=np.int64), "top": np.concatenate([c.top for c in self.columns])}
+
+    @classmethod
+    def from_arrays(cls, counts: NDArray[np.int64], top: Array, n_columns: int) -> "TailRecord":
+        """The record in arrays made by `arrays`; a `ValueError` where they are no record of so many columns."""
+        if counts.dtype != np.int64 or counts.shape != (n_columns, 3):
+            raise ValueError(f"its tail record counts {counts.shape} {counts.dtype} for {n_columns} columns")
+        kept = counts[:, 2]
+        sound = (kept >= 1) & (kept <= MOST_KEPT + 1) & (counts[:, 1] >= 0) & (kept + counts[:, 1] <= counts[:, 0])
+        if not sound.all() or top.dtype != np.float64 or top.shape != (int(kept.sum()),):
+            raise ValueError("the counts of its tail record do not agree with each other")
+        parts = np.split(top, np.cumsum(kept)[:-1])
+        if not np.isfinite(top).all() or any((np.diff(part) > 0).any() or part[-1] <= 0 for part in parts):
+            raise ValueError("the values of its tail record are not positive, finite and descending")
+        rows: Sequence[list[int]] = counts.tolist()
+        return cls(tuple(ColumnRecord(n, zeros, part) for (n, zeros, _), part in zip(rows, parts, strict=True)))
