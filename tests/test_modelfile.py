@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import random
 import struct
 
@@ -91,7 +92,7 @@ def test_saving_replaces_a_file_whole_and_leaves_nothing_beside_it(model, path, 
     def fail(descriptor):
         raise OSError("disk full")
 
-    monkeypatch.setattr(modelfile.os, "fsync", fail)
+    monkeypatch.setattr(os, "fsync", fail)
     with pytest.raises(OSError, match="disk full"):
         model.save(path)
     assert path.read_bytes() == before

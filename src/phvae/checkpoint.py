@@ -11,11 +11,10 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from phvae import modelfile
+from phvae.files import Place
 from phvae.history import EpochRecord, History
 
 __all__ = ["Place", "Position", "fingerprint", "restore", "save"]
-
-Place = str | os.PathLike[str]
 
 
 @dataclass

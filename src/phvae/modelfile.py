@@ -1,11 +1,8 @@
 """Fitted models on disk: one safetensors file with a JSON header, sealed by a digest. Nothing is ever unpickled."""
 
-import errno
 import hashlib
 import json
-import os
 import re
-import secrets
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,9 +12,9 @@ from safetensors.torch import load as tensors_from
 from safetensors.torch import save as as_bytes
 from torch import Tensor
 
-__all__ = ["FORMAT", "ModelFileError", "read", "write"]
+from phvae.files import Place, whole_file
 
-Place = str | os.PathLike[str]
+__all__ = ["FORMAT", "ModelFileError", "Place", "read", "write"]
 
 FORMAT = 1
 
@@ -45,7 +42,8 @@ def write(path: Place, tensors: Mapping[str, Tensor], header: Mapping[str, Any])
     content = as_bytes(plain, metadata)
     start, end = _seal(path, content)
     seal = hashlib.sha256(content).hexdigest().encode()
-    _replace(Path(path), content[:start] + seal + content[end:])
+    with whole_file(path) as file:
+        file.write(content[:start] + seal + content[end:])
 
 
 def read(path: Place) -> tuple[dict[str, Any], dict[str, Tensor]]:
@@ -117,29 +115,6 @@ def _seal(path: Place, content: bytes) -> tuple[int, int]:
 
 def _header_length(content: bytes) -> int:
     return int.from_bytes(content[:8], "little")
-
-
-def _replace(path: Path, content: bytes) -> None:
-    """Write beside the target, flush to disk, then rename over it."""
-    if path.is_dir():
-        raise IsADirectoryError(errno.EISDIR, "is a folder; give the name of a file in it", str(path))
-    if not path.parent.is_dir():
-        raise FileNotFoundError(errno.ENOENT, "its folder does not exist; make it or give another place", str(path))
-    beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    try:
-        with beside.open("xb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(path)
-    except BaseException:
-        beside.unlink(missing_ok=True)
-        raise
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
 
 
 def _brief(error: Exception) -> str:
