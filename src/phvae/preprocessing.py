@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phvae import defaults
+from phvae.tables import DataError
 
 __all__ = ["Origin", "PositiveScaler", "column_names", "geometric_start", "rounded"]
 
@@ -142,9 +143,11 @@ def require_non_negative(x: Array, labels: Sequence[str]) -> None:
     if wrong.any():
         row, column = divmod(int(wrong.argmax()), x.shape[1])
         others = f" and {int(wrong.sum()) - 1} more" if wrong.sum() > 1 else ""
-        raise ValueError(
-            f"Negative values in data: column {labels[column]!r}, row {row} is {x[row, column]:g}{others}; "
-            "the model is for values >= 0: remove such rows, or split the column into gains and losses"
+        raise DataError(
+            f"Negative values in data: column {labels[column]!r}",
+            row,
+            f"is {x[row, column]:g}{others}; "
+            "the model is for values >= 0: remove such rows, or split the column into gains and losses",
         )
 
 
@@ -152,39 +155,41 @@ def _fit_column(x: Array, given: float | None, label: str) -> tuple[float, float
     """Origin, scale and share of zeros of one column."""
     positive = x[x > 0]
     if not positive.size:
-        raise ValueError(f"column {label!r} is 0 in every row; it has no law to learn: drop it")
+        raise DataError(f"column {label!r} is 0 in every row; it has no law to learn: drop it")
     smallest, n = float(positive.min()), positive.size
     if smallest == positive.max():
         which = "row" if n == x.size else "row that is not 0"
-        raise ValueError(f"column {label!r} is {smallest:g} in every {which}; a constant has no law to learn: drop it")
+        raise DataError(f"column {label!r} is {smallest:g} in every {which}; a constant has no law to learn: drop it")
     if given is None:
         # divided before summing, so that the mean of huge values does not overflow
         gap = float(((positive - smallest) / n).sum()) / n
         # next below: far from zero the gap may be lost in rounding, and no value may sit on its own lower endpoint
         origin = max(0.0, min(smallest - gap, float(np.nextafter(smallest, 0))))
     elif smallest <= given:
-        raise ValueError(_origin_too_high(x, positive, given, label))
+        raise _origin_too_high(x, positive, given, label)
     else:
         origin = given
     excess = positive - origin
     scale = float(np.median(excess))
     if not float(excess.max()) / scale < np.inf:
-        raise ValueError(
-            f"column {label!r}, row {int(x.argmax())} is {x.max():g}, beyond 1e308 times the median excess {scale:g}; "
-            "remove the row or check its unit"
+        raise DataError(
+            f"column {label!r}",
+            int(x.argmax()),
+            f"is {x.max():g}, beyond 1e308 times the median excess {scale:g}; remove the row or check its unit",
         )
     return origin, scale, 1 - n / x.size
 
 
-def _origin_too_high(x: Array, positive: Array, origin: float, label: str) -> str:
+def _origin_too_high(x: Array, positive: Array, origin: float, label: str) -> DataError:
     row = int(((x > 0) & (x <= origin)).argmax())
-    where = f"column {label!r}, row {row} is {x[row]:g}"
-    if x[row] < origin:
-        return f"{where}, below its origin {origin:g}; remove the row, lower the origin or use 'auto'"
-    lower = origin - float(np.median(positive - origin)) / positive.size
-    return (
-        f"{where}, exactly at its origin, where the density is unbounded; lower the origin to {lower:.6g} or use 'auto'"
-    )
+    fault = f"is {x[row]:g}, below its origin {origin:g}; remove the row, lower the origin or use 'auto'"
+    if x[row] == origin:
+        lower = origin - float(np.median(positive - origin)) / positive.size
+        fault = (
+            f"is {x[row]:g}, exactly at its origin, where the density is unbounded; "
+            f"lower the origin to {lower:.6g} or use 'auto'"
+        )
+    return DataError(f"column {label!r}", row, fault)
 
 
 def _endpoints(origin: Origin, labels: Sequence[str]) -> list[float | None]:

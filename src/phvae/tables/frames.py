@@ -1,17 +1,42 @@
-"""Tables of the kinds people use (numpy, pandas, polars, Arrow) as one float64 matrix with names, and back."""
+"""Frames (numpy, pandas, polars, Arrow) as one float64 matrix with names, and back."""
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import narwhals as nw
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["KINDS", "Table", "from_matrix", "is_frame", "to_matrix"]
+__all__ = ["KINDS", "DataError", "Table", "from_matrix", "is_frame", "to_matrix"]
 
 Array = NDArray[np.float64]
 
 # What `from_matrix` can write.
 KINDS = ("numpy", "pandas", "polars", "pyarrow", "modin", "cudf")
+
+
+class DataError(ValueError):
+    """Data that no model can use; knows the row, so that a reader of files can say where in the file that is.
+
+    Args:
+        what: The whole sentence, or its part before the row.
+        row: Row of the table, counted from 0.
+        fault: The part after the row.
+
+    >>> error = DataError("column 'loss'", 3, "is inf; remove the row")
+    >>> print(error)
+    column 'loss', row 3 is inf; remove the row
+    >>> error.at(lambda row: f"line {row + 2}")
+    "column 'loss', line 5 is inf; remove the row"
+    """
+
+    def __init__(self, what: str, row: int | None = None, fault: str = "") -> None:
+        super().__init__(what if row is None else f"{what}, row {row} {fault}")
+        self.what, self.row, self.fault = what, row, fault
+
+    def at(self, place: Callable[[int], str]) -> str:
+        """The sentence with another way to say which row it is."""
+        return self.what if self.row is None else f"{self.what}, {place(self.row)} {self.fault}"
 
 
 class Table(NamedTuple):
@@ -91,7 +116,7 @@ def _column(series: "nw.Series[Any]", label: Any) -> Array:
         )
     missing = series.is_null()
     if missing.any():
-        raise ValueError(_not_a_number(label, int(missing.arg_true()[0]), "missing (NaN)", int(missing.sum())))
+        raise _not_a_number(label, int(missing.arg_true()[0]), "missing (NaN)", int(missing.sum()))
     column = series.to_numpy()
     if column.dtype == object:
         return _numbers(column[:, None], f"column {label!r}", [label])[:, 0]
@@ -126,13 +151,13 @@ def _objects(array: NDArray[Any], labels: list[Any] | None) -> Array:
     for (row, j), entry in np.ndenumerate(array):
         label = f"x{j}" if labels is None else labels[j]
         if entry is None:
-            raise ValueError(_not_a_number(label, row, "missing (NaN)"))
+            raise _not_a_number(label, row, "missing (NaN)")
         if isinstance(entry, str | bytes):
-            raise ValueError(_not_a_number(label, row, f"the text {entry!r}"))
+            raise _not_a_number(label, row, f"the text {entry!r}")
         try:
             values[row, j] = entry
         except TypeError as error:
-            raise TypeError(_not_a_number(label, row, f"{entry!r} ({error})")) from error
+            raise TypeError(str(_not_a_number(label, row, f"{entry!r} ({error})"))) from error
     return values
 
 
@@ -159,9 +184,9 @@ def _require_finite(values: Array, labels: list[Any]) -> None:
         row, j = divmod(int(wrong.argmax()), values.shape[1])
         entry = values[row, j]
         what = "missing (NaN)" if np.isnan(entry) else f"{entry:g}"
-        raise ValueError(_not_a_number(labels[j], int(row), what, int(wrong.sum())))
+        raise _not_a_number(labels[j], int(row), what, int(wrong.sum()))
 
 
-def _not_a_number(label: Any, row: int, what: str, count: int = 1) -> str:
+def _not_a_number(label: Any, row: int, what: str, count: int = 1) -> DataError:
     others = f" and {count - 1} more" if count > 1 else ""
-    return f"column {label!r}, row {row} is {what}{others}; remove the row or fill in a number"
+    return DataError(f"column {label!r}", row, f"is {what}{others}; remove the row or fill in a number")
