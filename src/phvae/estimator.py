@@ -3,7 +3,7 @@
 import copy
 import math
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -228,13 +228,18 @@ class PHVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin, Bas
             n_samples: Number of rows.
             random_state: Seed, or a numpy generator to draw one from; None gives other rows at every call.
         """
-        check_is_fitted(self)
-        if not isinstance(n_samples, int | np.integer) or n_samples < 1:
-            raise ValueError(f"n_samples = {n_samples!r}; give a whole number of at least 1")
-        seed = seed_of(random_state)
-        vae = self._exact("cpu")
-        blocks = [_draw_block(vae, seed, block) for block in range(-(-int(n_samples) // BLOCK))]
-        return from_matrix(torch.cat(blocks)[:n_samples].numpy(), self._columns, self.table_kind_)
+        values = np.concatenate(list(self._draw(n_samples, random_state)))
+        return from_matrix(values, self._columns, self.table_kind_)
+
+    def sample_blocks(self, n_samples: int, random_state: Any = None) -> Iterator[Any]:
+        """The rows of `sample` in turn, as tables of up to 4,096 rows: any number of rows in little memory.
+
+        Args:
+            n_samples: Number of rows.
+            random_state: As in `sample`, whose rows these are.
+        """
+        blocks = self._draw(n_samples, random_state)
+        return (from_matrix(rows, self._columns, self.table_kind_) for rows in blocks)
 
     def transform(self, X: Any) -> Array:
         """Mean of the latent vector given each row, shape ``(n, latent_dim)``."""
@@ -344,6 +349,15 @@ class PHVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin, Bas
                 "fit with a lower origin, such as origin=0, if such values can occur",
                 stacklevel=3,
             )
+
+    def _draw(self, n_samples: int, random_state: Any) -> Iterator[Array]:
+        """Rows of a sample, block by block."""
+        check_is_fitted(self)
+        if not isinstance(n_samples, int | np.integer) or n_samples < 1:
+            raise ValueError(f"n_samples = {n_samples!r}; give a whole number of at least 1")
+        seed, vae = seed_of(random_state), self._exact("cpu")
+        starts = range(0, int(n_samples), BLOCK)
+        return (_draw_block(vae, seed, start // BLOCK)[: n_samples - start].numpy() for start in starts)
 
     def _exact(self, device: str) -> VAE:
         """The model in double precision, where the result for a row does not depend on the rows beside it."""

@@ -1,89 +1,59 @@
-"""The command line. Heavy imports happen inside the commands, so that help answers at once."""
+"""`phvae demo`: built-in data with a known tail, fitted, and held against the truth."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from phvae import __version__
+from phvae.cli.talk import Talk, command
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.table import Table
 
     from phvae.report import QuantileRow, TailRow
 
-__all__ = ["app", "main"]
-
-app = typer.Typer(
-    help="Phase-type models of heavy-tailed, non-negative data, with exact tails.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-)
+__all__ = ["demo", "register"]
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
-        typer.echo(f"phvae {__version__}")
-        raise typer.Exit
-
-
-@app.callback()
-def options(
-    version: Annotated[
-        bool, typer.Option("--version", help="Print the version and stop.", callback=_print_version, is_eager=True)
-    ] = False,
-) -> None:
-    """Phase-type models of heavy-tailed, non-negative data, with exact tails."""
-
-
-@app.command()
 def demo(
+    talk: Talk,
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the page.")] = Path("phvae-demo"),
 ) -> None:
     """Fit built-in heavy-tailed data, print the tail table and write a page with pictures."""
-    with one_line_errors():
-        output.mkdir(parents=True, exist_ok=True)
-        page = output / "index.html"
-        page.touch()
-    from rich.console import Console
+    output.mkdir(parents=True, exist_ok=True)
+    page = output / "index.html"
+    page.touch()
+    with talk.working("fitting 5,000 rows"):
+        from phvae.demo import run_demo
+        from phvae.report import quantile_table, tail_table, thresholds, write_report
 
-    from phvae.demo import run_demo
-    from phvae.report import quantile_table, tail_table, thresholds, write_report
-
-    with Console(stderr=True).status("fitting 5,000 rows"):
         result = run_demo()
     laws = [refit.law for refit in result.refits]
     quantiles = quantile_table(result.fit.law, result.x, result.truth, laws)
     tails = tail_table(result.fit.law, result.x, result.truth, laws, thresholds(result.x))
-    with one_line_errors():
-        write_report(result, quantiles, tails, page)
-    console = Console()
-    console.print(f"\nTruth: {result.truth} {result.unit}\n{result.fit}\n", highlight=False)
-    console.print(_quantiles(quantiles, result.unit))
-    console.print(_tails(tails, result.unit))
-    console.print(f"Ranges: {len(laws)} refits to resampled rows, sampling uncertainty only.", style="dim")
-    typer.echo(f"Page: {page}")
+    write_report(result, quantiles, tails, page)
+
+    def show(console: "Console") -> None:
+        console.print(f"\nTruth: {result.truth} {result.unit}\n{result.fit}\n", markup=False)
+        console.print(_quantiles(quantiles, result.unit))
+        console.print(_tails(tails, result.unit))
+        console.print(f"Ranges: {len(laws)} refits to resampled rows, sampling uncertainty only.", style="dim")
+        console.print(f"Page: {page}", markup=False)
+
+    values = {
+        "page": str(page),
+        "unit": result.unit,
+        "quantiles": [asdict(row) for row in quantiles],
+        "tails": [asdict(row) for row in tails],
+    }
+    talk.result(values, None if talk.quiet else show)
 
 
-def main() -> None:
-    """Run the command line."""
-    app()
-
-
-@contextmanager
-def one_line_errors() -> Iterator[None]:
-    """Turn a user's mistake into one line on stderr and exit status 2."""
-    try:
-        yield
-    except OSError as error:
-        typer.echo(f"phvae: {error.filename}: {error.strerror}; choose another place to write to", err=True)
-        raise typer.Exit(2) from None
-    except ValueError as error:
-        typer.echo(f"phvae: {error}", err=True)
-        raise typer.Exit(2) from None
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(command(demo))
 
 
 def _table(title: str, *columns: str) -> "Table":

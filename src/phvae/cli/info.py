@@ -1,0 +1,88 @@
+"""`phvae info` and `phvae verify`: what a model file holds, and whether it can be trusted."""
+
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from phvae.cli import options
+from phvae.cli.talk import Talk, command
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+__all__ = ["info", "register", "verify"]
+
+
+def info(talk: Talk, model: options.Model) -> None:
+    """Say what a model file holds."""
+    loaded = options.load(talk, model)
+    from phvae import modelfile
+    from phvae.preprocessing import column_names
+
+    names = column_names(loaded.n_features_in_, loaded._columns)
+    scaler, settings, history = loaded.scaler_, loaded.settings_, loaded.history_
+    columns: list[dict[str, Any]] = [
+        {"name": name, "origin": float(origin), "scale": float(scale), "zero_share": float(share)}
+        for name, origin, scale, share in zip(names, scaler.origin_, scaler.scale_, scaler.zero_share_, strict=True)
+    ]
+    values = {
+        "model": str(model),
+        "phvae": modelfile.read(model)[0]["phvae"],
+        "n_rows": settings["n_rows"],
+        "columns": columns,
+        "settings": settings,
+        "epochs": len(history),
+        "stopped_early": history.stopped_early,
+        "fingerprint": loaded.fingerprint_,
+        "n_parameters": sum(value.numel() for value in loaded.vae_.parameters()),
+    }
+
+    def show(console: "Console") -> None:
+        from rich import box
+        from rich.table import Table
+        from rich.text import Text
+
+        console.print(
+            f"{model}: phvae {values['phvae']}, {settings['n_rows']:,} rows, fingerprint {loaded.fingerprint_[:16]}",
+            markup=False,
+        )
+        table = Table(box=box.SIMPLE_HEAD)
+        for heading in ("column", "origin", "median above it", "share of zeros"):
+            table.add_column(heading, justify="left" if heading == "column" else "right")
+        for column in columns:
+            table.add_row(
+                Text(column["name"]), f"{column['origin']:.6g}", f"{column['scale']:.6g}", f"{column['zero_share']:.2%}"
+            )
+        console.print(table)
+        for name, value in settings.items():
+            console.print(f"  {name:20} {_brief(value)}", markup=False)
+        console.print(f"  {'epochs done':20} {len(history)}{' (stopped early)' if history.stopped_early else ''}")
+
+    talk.result(values, show)
+
+
+def verify(talk: Talk, model: options.Model) -> None:
+    """Check a model file: its digest, its shapes, and its self-test values computed again."""
+    with talk.working("computing the self-test again"):
+        from phvae import PHVAE
+
+        checked = PHVAE.verify(model)
+    values = {"model": str(model), "intact": True, **checked._asdict()}
+
+    def show(console: "Console") -> None:
+        agreement = f"{checked.n_values} self-test values agree to {checked.largest_difference:.1e}"
+        console.print(f"{model}: intact; {agreement}", markup=False)
+
+    talk.result(values, None if talk.quiet else show)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command()(command(info))
+    app.command()(command(verify))
+
+
+def _brief(value: Any) -> str:
+    if isinstance(value, list):
+        return ", ".join(map(_brief, value))
+    return f"{value:.6g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,135 @@
+"""Options that several commands have in common, and how their text is read."""
+
+import csv
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from phvae.cli.talk import Talk
+    from phvae.tables.read import Sheet
+
+__all__ = [
+    "Columns",
+    "Decimal",
+    "Delimiter",
+    "Missing",
+    "Model",
+    "Source",
+    "Where",
+    "as_value",
+    "as_whole",
+    "load",
+    "read",
+    "require_place",
+]
+
+Model = Annotated[Path, typer.Argument(metavar="MODEL", help="File of a fitted model.")]
+Source = Annotated[
+    str,
+    typer.Argument(
+        metavar="TABLE",
+        help="CSV (also gzip), Parquet or Arrow file, a folder of them, a pattern in quotes, or - for standard input.",
+    ),
+]
+Columns = Annotated[
+    list[str] | None, typer.Option("--columns", "-c", help="Columns to read, as a,b or given repeatedly.")
+]
+Where = Annotated[str | None, typer.Option("--where", help="Rows to read, such as 'loss > 10 and kind != \"x\"'.")]
+Missing = Annotated[str, typer.Option("--missing", help="A row with a missing cell is an error, or dropped: drop.")]
+Delimiter = Annotated[
+    str | None, typer.Option("--delimiter", help="What stands between cells of a CSV file, if it is not plain to see.")
+]
+Decimal = Annotated[str, typer.Option("--decimal", help="Decimal mark in a CSV file.")]
+
+
+def read(
+    talk: "Talk",
+    table: str,
+    *,
+    columns: Sequence[str] | None,
+    where: str | None,
+    missing: str,
+    delimiter: str | None,
+    decimal: str,
+    weights: str | None = None,
+) -> "Sheet":
+    """The table that the options of a command describe, with its notices said."""
+    if missing not in ("error", "drop"):
+        raise ValueError(f"missing = {missing!r}; give error or drop")
+    if delimiter in ("tab", "\\t"):
+        delimiter = "\t"
+    if delimiter is not None and (len(delimiter) != 1 or delimiter in '"\r\n' or not delimiter.isascii()):
+        raise ValueError(f"delimiter = {delimiter!r}; give one character, or tab")
+    if decimal not in (".", ","):
+        raise ValueError(f"decimal = {decimal!r}; give . or ,")
+    names = None if columns is None else [name for text in columns for name in next(csv.reader([text]), [])]
+    from phvae.tables.read import read_table
+
+    with talk.counting("reading") as progress:
+        sheet = read_table(
+            table,
+            columns=names or None,
+            where=where,
+            weights=weights,
+            missing="drop" if missing == "drop" else "error",
+            delimiter=delimiter,
+            decimal=decimal,
+            progress=progress,
+        )
+    for notice in sheet.notices:
+        talk.note(notice)
+    return sheet
+
+
+def load(talk: "Talk", model: Path) -> Any:
+    """The model in a file, giving samples as arrays."""
+    with talk.working("loading"):
+        from phvae import PHVAE
+
+        loaded = PHVAE.load(model)
+    loaded.table_kind_ = "numpy"
+    return loaded
+
+
+def require_place(path: str | os.PathLike[str]) -> None:
+    """Refuse at once a file that could not be written at the end."""
+    target = Path(os.path.realpath(path))
+    if target.is_dir():
+        raise ValueError(f"{path}: is a folder; give the name of a file in it")
+    if not target.parent.is_dir():
+        raise ValueError(f"{path}: its folder does not exist; make it or give another place")
+    if not os.access(target if target.exists() and not target.is_file() else target.parent, os.W_OK):
+        raise ValueError(f"{path}: its folder may not be written to; ask for permission, or choose another place")
+
+
+def as_whole(name: str, text: str) -> int:
+    """A whole number, also as 1e6 or 1_000_000.
+
+    >>> as_whole("n", "1e6"), as_whole("n", "1_000")
+    (1000000, 1000)
+    """
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.5
+    if not (abs(value) < 2**63 and value == int(value)):
+        raise ValueError(f"{name} = {text!r}; give a whole number, such as 1000 or 1e6")
+    return int(text) if text.strip("+-").isdigit() else int(value)
+
+
+def as_value(text: str) -> int | float | str:
+    """A number if the text is one.
+
+    >>> as_value("7"), as_value("1e-3"), as_value("auto")
+    (7, 0.001, 'auto')
+    """
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text

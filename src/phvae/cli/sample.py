@@ -1,0 +1,65 @@
+"""`phvae sample`: new rows from a model, in little memory however many there are."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from phvae.cli import options
+from phvae.cli.talk import Talk, command
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+__all__ = ["register", "sample"]
+
+
+def sample(
+    talk: Talk,
+    model: options.Model,
+    n_samples: Annotated[str, typer.Option("--n-samples", "-n", metavar="ROWS", help="Rows to draw, such as 1e6.")],
+    output: Annotated[
+        str,
+        typer.Option(
+            "--output", "-o", metavar="TABLE", help="Ends in .csv, .csv.gz, .parquet or .arrow; - writes CSV to stdout."
+        ),
+    ] = "-",
+    seed: Annotated[
+        str | None, typer.Option("--seed", metavar="WHOLE", help="Seed; the same one gives the same rows.")
+    ] = None,
+) -> None:
+    """Draw rows from a model."""
+    count = options.as_whole("n_samples", n_samples)
+    random_state = None if seed is None else options.as_whole("seed", seed)
+    if output == "-" and talk.as_json:
+        raise ValueError("--json and the rows cannot both go to standard output; give -o a file")
+    from phvae.tables.write import require_format, table_writer
+
+    require_format(output)
+    if output != "-":
+        options.require_place(output)
+    loaded = options.load(talk, model)
+    from phvae.preprocessing import column_names
+    from phvae.settings import seed_of
+
+    used = seed_of(random_state)
+    blocks = loaded.sample_blocks(count, used)
+    names = column_names(loaded.n_features_in_, loaded._columns)
+    done = 0
+    with table_writer(output, names) as write, talk.counting("drawing", count) as progress:
+        for rows in blocks:
+            write(rows)
+            done += len(rows)
+            progress(done)
+
+    def show(console: "Console") -> None:
+        console.print(
+            f"{output}: {count:,} rows, {len(names)} column{'s' * (len(names) > 1)}, seed {used}", markup=False
+        )
+
+    values = {"table": output, "model": str(model), "n_rows": count, "columns": names, "seed": used}
+    talk.result(values, None if talk.quiet or output == "-" else show)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(command(sample))

@@ -1,0 +1,263 @@
+"""What the commands do, from a table to a model to a table, and that they say the same as the estimator."""
+
+import inspect
+import io
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+import phvae.assembly
+import phvae.estimator
+import phvae.training
+from phvae import PHVAE, defaults, settings
+from phvae.cli import app, run
+from phvae.files import PARTIAL
+from phvae.tables import to_matrix
+from phvae.tables.read import read_table
+
+QUICK = ["--epochs", "2", "--hidden", "8,8", "--n-phases", "3", "--seed", "4"]
+
+
+def table(path, n=300):
+    rng = np.random.default_rng(0)
+    common = rng.gamma(1.0, size=n)
+    lines = [
+        f"{1 + b},{c},2024-01-01,k{i % 3}" for i, (b, c) in enumerate(rng.exponential(size=(n, 2)) / common[:, None])
+    ]
+    path.write_text("\n".join(["building,contents,day,kind", *lines, ""]))
+    return path
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("commands")
+    table(folder / "claims.csv")
+    assert run(["fit", str(folder / "claims.csv"), "-o", str(folder / "model"), *QUICK]) == 0
+    return folder
+
+
+def said(capsys, *words):
+    """What a command says in this process: its status, standard output and standard error."""
+    capsys.readouterr()
+    status = run([str(word) for word in words])
+    return status, *capsys.readouterr()
+
+
+def test_a_fit_is_that_of_the_estimator(place):
+    model = PHVAE.load(place / "model")
+    frame = read_table(place / "claims.csv").table
+    same = PHVAE(epochs=2, hidden=(8, 8), n_phases=3, random_state=4).fit(frame)
+    np.testing.assert_array_equal(np.asarray(model.sample(50, 0)), np.asarray(same.sample(50, 0)))
+    assert model.get_params() == {**same.get_params(), "verbose": True}
+    assert not (place / "model.checkpoint").exists()
+
+
+@pytest.mark.parametrize("ending", [".csv", ".csv.gz", ".parquet", ".arrow", "-"])
+def test_streamed_rows_are_those_of_the_estimator(place, tmp_path, ending, capfdbinary):
+    output = "-" if ending == "-" else tmp_path / f"rows{ending}"
+    assert run(["sample", str(place / "model"), "-n", "1e4", "--seed", "5", "-o", str(output)]) == 0
+    if ending == "-":
+        output = tmp_path / "stdout.csv"
+        output.write_bytes(capfdbinary.readouterr().out)
+    expected = to_matrix(PHVAE.load(place / "model").sample(10_000, random_state=5))
+    found = to_matrix(read_table(output).table)
+    np.testing.assert_array_equal(found.values, expected.values)
+    assert found.names == expected.names
+
+
+def test_blocks_are_the_sample_in_pieces(place):
+    model = PHVAE.load(place / "model")
+    blocks = list(model.sample_blocks(10_000, random_state=1))
+    assert [len(block) for block in blocks] == [4096, 4096, 1808]
+    whole = np.concatenate([np.asarray(block) for block in blocks])
+    np.testing.assert_array_equal(whole, np.asarray(model.sample(10_000, random_state=1)))
+    with pytest.raises(ValueError, match="n_samples = 0"):
+        model.sample_blocks(0)
+
+
+def test_standard_input_gives_the_same_model(place, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO((place / "claims.csv").read_bytes())))
+    status, out, _ = said(capsys, "fit", "-", "-o", tmp_path / "model", *QUICK, "--json")
+    assert status == 0
+    values = json.loads(out)
+    assert (values["n_rows"], values["columns"]) == (300, ["building", "contents"])
+    samples = [np.asarray(PHVAE.load(path).sample(50, 0)) for path in (place / "model", tmp_path / "model")]
+    np.testing.assert_array_equal(*samples)
+
+
+def test_every_command_speaks_json_and_can_be_quiet(place, tmp_path, capsys):
+    model, claims = place / "model", place / "claims.csv"
+    commands = {
+        "fit": ("fit", claims, "-o", tmp_path / "model", *QUICK),
+        "sample": ("sample", model, "-n", 10, "-o", tmp_path / "out.csv"),
+        "evaluate": ("evaluate", model, claims),
+        "info": ("info", model),
+        "verify": ("verify", model),
+    }
+    for name, words in commands.items():
+        status, out, err = said(capsys, *words, "--json", "--quiet")
+        assert (status, err) == (0, ""), name
+        assert out.count("\n") == 1
+        assert json.loads(out)
+        status, out, err = said(capsys, *words)
+        assert status == 0
+        assert "model" in out or "rows" in out, name
+    offered = {command.name or command.callback.__name__ for command in app.registered_commands}
+    for command in app.registered_commands:
+        assert {"quiet", "as_json"} <= set(inspect.signature(command.callback).parameters)
+    assert set(commands) < offered
+
+
+def test_evaluation_is_the_score_of_the_estimator(place, capsys):
+    status, out, _ = said(
+        capsys, "evaluate", place / "model", place / "claims.csv", "--json", "--where", "building < 50"
+    )
+    assert status == 0
+    values = json.loads(out)
+    rows = read_table(place / "claims.csv", where="building < 50").table
+    scores = PHVAE.load(place / "model").score_samples(rows)
+    assert values["n_rows"] == len(scores)
+    assert values["mean_log_likelihood"] == pytest.approx(scores.mean(), rel=1e-12)
+    assert values["standard_error"] == pytest.approx(scores.std(ddof=1) / len(scores) ** 0.5, rel=1e-12)
+
+
+def test_verify_and_info_say_what_the_file_holds(place, capsys):
+    status, out, _ = said(capsys, "info", place / "model", "--json")
+    values = json.loads(out)
+    assert status == 0
+    assert [column["name"] for column in values["columns"]] == ["building", "contents"]
+    assert values["settings"]["n_phases"] == 3
+    status, out, _ = said(capsys, "verify", place / "model", "--json")
+    assert json.loads(out)["largest_difference"] <= 1e-9
+
+
+def words_of(text):
+    return " ".join(re.sub("[`'\"]", "", text).split())
+
+
+def test_defaults_and_words_are_the_same_everywhere():
+    """The table of settings, the estimator's signature and documentation, the rules and the options of the command."""
+    parameters = dict(inspect.signature(PHVAE).parameters)
+    del parameters["verbose"]
+    assert {name: parameter.default for name, parameter in parameters.items()} == {
+        setting.name: setting.default for setting in defaults.SETTINGS
+    }
+    assert [*settings._RULES] == [n for n in parameters if n not in ("origin", "device", "random_state")]
+    documented = words_of(PHVAE.__doc__)
+    for setting in defaults.SETTINGS:
+        assert f"{setting.name}: {words_of(setting.help)}" in documented
+    (fit,) = [command for command in app.registered_commands if command.callback.__name__ == "fit"]
+    offered = inspect.signature(fit.callback).parameters
+    assert [name for name in offered if name in parameters] == [setting.name for setting in defaults.SETTINGS]
+    for name in parameters:
+        assert offered[name].default is None, "what is not given is left to the estimator"
+
+
+def test_paper_settings_are_settings():
+    assert set(defaults.PAPER) <= {setting.name for setting in defaults.SETTINGS}
+
+
+def test_settings_are_read_from_text():
+    from phvae.cli.fit import _as_setting
+
+    assert _as_setting("n_phases", "7") == 7
+    assert _as_setting("n_phases", "None") is None
+    assert _as_setting("hidden", "64,32") == (64, 32)
+    assert _as_setting("origin", "a=1,b=auto") == {"a": 1, "b": "auto"}
+    assert _as_setting("origin", "1,2.5") == [1, 2.5]
+    assert _as_setting("origin", "0") == 0
+    assert _as_setting("random_state", "1e3") == 1000
+
+
+def press_ctrl_c(monkeypatch, module, name, turn):
+    """Send this process the signal of Ctrl-C after a function of a module has been called so many times."""
+    function, count = getattr(module, name), 0
+
+    def pressed(*arguments, **options):
+        nonlocal count
+        result = function(*arguments, **options)
+        count += 1
+        if count == turn:
+            os.kill(os.getpid(), signal.SIGINT)
+        return result
+
+    monkeypatch.setattr(module, name, pressed)
+
+
+def test_ctrl_c_leaves_a_checkpoint_and_the_command_to_go_on_with(place, tmp_path, capsys, monkeypatch):
+    words = ["fit", place / "claims.csv", "-o", tmp_path / "model", *QUICK[:-2], "--epochs", "4"]
+    with monkeypatch.context() as patch:
+        press_ctrl_c(patch, phvae.training.nn.utils, "clip_grad_norm_", 20)
+        status, out, err = said(capsys, *words)
+    assert (status, out) == (130, "")
+    found = re.fullmatch(r"phvae: stopped in epoch 2; go on with: phvae (.*)", err.splitlines()[-1])
+    assert found
+    kept = tmp_path / "model.checkpoint"
+    assert found[1].endswith(f"--epochs 4 --checkpoint {kept} --resume {kept}")
+    assert os.listdir(tmp_path) == ["model.checkpoint"]
+    status, out, _ = said(capsys, *found[1].split(), "--json")
+    assert status == 0
+    seed = json.loads(out)["settings"]["seed"]
+    assert said(capsys, *words[:3], tmp_path / "whole", *words[4:], "--seed", seed)[0] == 0
+    samples = [np.asarray(PHVAE.load(tmp_path / name).sample(100, 0)) for name in ("model", "whole")]
+    np.testing.assert_array_equal(*samples)
+
+
+def test_ctrl_c_before_training_says_that_nothing_was_written(place, tmp_path, capsys, monkeypatch):
+    press_ctrl_c(monkeypatch, phvae.assembly, "fit_marginals", 1)
+    status, out, err = said(capsys, "fit", place / "claims.csv", "-o", tmp_path / "model", *QUICK)
+    assert (status, out) == (130, "")
+    assert err.splitlines()[-1] == "phvae: interrupted before training began; nothing was written"
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_closed_pipe_ends_quietly(place):
+    command = f"{sys.executable} -m phvae sample {place / 'model'} -n 1e6 | head -n 2"
+    done = subprocess.run(["/bin/sh", "-c", command], capture_output=True, text=True, timeout=120, check=False)
+    assert done.stdout.startswith("building,contents\n")
+    assert done.stderr == ""
+
+
+def test_a_killed_sample_leaves_nothing_under_its_name(place, tmp_path):
+    process = subprocess.Popen(
+        [sys.executable, "-m", "phvae", "sample", place / "model", "-n", "1e9", "-o", tmp_path / "out.parquet"]
+    )
+    try:
+        while not any(entry.stat().st_size > 10**5 for entry in tmp_path.iterdir()):
+            assert process.poll() is None
+            time.sleep(0.01)
+    finally:
+        process.kill()
+        process.wait()
+    assert all(entry.name.endswith(PARTIAL) for entry in tmp_path.iterdir())
+
+
+def test_an_interrupted_sample_leaves_nothing_at_all(place, tmp_path, capsys, monkeypatch):
+    press_ctrl_c(monkeypatch, phvae.estimator, "_draw_block", 40)
+    status, out, err = said(capsys, "sample", place / "model", "-n", "1e9", "-o", tmp_path / "out.csv")
+    assert (status, out, err) == (130, "", "phvae: interrupted; nothing was written\n")
+    assert os.listdir(tmp_path) == []
+
+
+def test_bench_and_reproduce_need_the_source(capsys, monkeypatch, tmp_path):
+    from phvae.cli import checkout
+
+    started = []
+    monkeypatch.setattr(
+        checkout.subprocess, "run", lambda words, **_: started.append(words) or type("", (), {"returncode": 0})
+    )
+    assert said(capsys, "bench", "training", "--", "--output", "x")[0] == 0
+    assert said(capsys, "reproduce", "--", "--quick")[0] == 0
+    assert [words[2:] for words in started] == [["benchmarks.training", "--output", "x"], ["experiments", "--quick"]]
+    monkeypatch.setattr(checkout.phvae, "__file__", str(tmp_path / "lib" / "phvae" / "__init__.py"))
+    for name in ("bench", "reproduce"):
+        status, out, err = said(capsys, name)
+        assert (status, out, err.count("\n")) == (2, "", 1)
+        assert "installed without it" in err
