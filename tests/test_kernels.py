@@ -217,6 +217,33 @@ def test_any_batch_shapes_broadcast_and_threads_change_nothing():
     assert all(torch.equal(answers[0], answer) for answer in answers[1:])
 
 
+@pytest.mark.parametrize("phases", [3, 10, 24])
+def test_a_row_does_not_depend_on_the_rows_beside_it(phases):
+    x, initial, rates = rows(21, phases)
+    x[4], rates[9, 0], initial[13, 0] = math.nan, -1.0, 0.0
+    law = torch.arange(21)
+    whole = backends.evaluate(DENSITY, x, initial, rates, law, "auto", gradients=True)
+    for first, last in ((0, 1), (3, 10), (7, 21), (13, 14)):
+        some = slice(first, last)
+        part = backends.evaluate(
+            DENSITY, x[some], initial[some], rates[some], law[: last - first], "auto", gradients=True
+        )
+        for name in ("value", "d_x", "d_initial", "d_rates", "status"):
+            assert torch.equal(getattr(part, name).nan_to_num(), getattr(whole, name)[some].nan_to_num()), name
+
+
+@pytest.mark.parametrize("power", [-900, 900])
+def test_the_unit_of_time_may_be_extreme(power):
+    x, initial, rates = rows(40, 10)
+    expected = backends.evaluate(DENSITY, x, initial, rates, torch.arange(40), "auto", gradients=True)
+    unit = 2.0**power
+    found = backends.evaluate(DENSITY, x * unit, initial, rates / unit, torch.arange(40), "auto", gradients=True)
+    torch.testing.assert_close(found.value, expected.value - power * math.log(2), rtol=1e-13, atol=1e-12)
+    torch.testing.assert_close(found.d_x * unit, expected.d_x, rtol=1e-11, atol=1e-11)
+    torch.testing.assert_close(found.d_initial, expected.d_initial, rtol=1e-11, atol=0)
+    torch.testing.assert_close(found.d_rates / unit, expected.d_rates, rtol=1e-11, atol=1e-11)
+
+
 def test_an_empty_batch_gives_an_empty_answer():
     for method in ("auto", "squaring", "contour", "uniformization"):
         value = series.log_density(torch.empty(0), torch.ones(1), torch.ones(1), method=method)
