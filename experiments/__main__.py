@@ -1,21 +1,29 @@
-"""Run every experiment and leave figures and tables under one folder."""
+"""Run experiments and leave rows, tables and figures under one folder."""
 
 import argparse
+from importlib import import_module
 from pathlib import Path
 
-from experiments import accuracy, approximation, one_law
+from experiments import runner
+from experiments.frame import FULL, QUICK
+
+TABLES = ("table1", "table2", "dependence")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m experiments", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="fewer phases, rows and seeds: a check that it all runs")
-    parser.add_argument("--output", type=Path, default=Path("build/reproduce"), help="folder for figures and tables")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"any of {', '.join(TABLES)}; all by default")
+    parser.add_argument("--quick", action="store_true", help="few rows, epochs and seeds: a check that it all runs")
+    parser.add_argument("--output", type=Path, default=Path("build/reproduce"), help="folder for rows and tables")
+    parser.add_argument("--processes", type=int, help="processes to use; one per core by default")
     arguments = parser.parse_args()
-    arguments.output.mkdir(parents=True, exist_ok=True)
-    for experiment in (approximation, one_law):
-        for path in experiment.run(arguments.output, quick=arguments.quick):
-            print(path, flush=True)
-    print(accuracy.summary(accuracy.run(arguments.output / "accuracy.csv", quick=arguments.quick)))
+    names = arguments.names or list(TABLES)
+    budget = QUICK if arguments.quick else FULL
+    rows = runner.run(names, budget, arguments.output / f"rows-{budget.name}.csv", processes=arguments.processes)
+    for name in names:
+        page = arguments.output / f"{name}-{budget.name}.md"
+        page.write_text(import_module(f"experiments.{name}").report([r for r in rows if r.experiment == name]) + "\n")
+        print(page)
 
 
 if __name__ == "__main__":
