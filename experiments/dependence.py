@@ -49,8 +49,7 @@ METRICS = {
 
 
 def jobs(budget: Budget) -> Iterator[Job]:
-    # a fit takes minutes: five seeds of every protocol
-    for seed in range(min(budget.seeds, 5)):
+    for seed in range(budget.few_seeds):
         for model in MODELS:
             for data in SYNTHETIC:
                 for protocol in ("redrawn", "fixed"):

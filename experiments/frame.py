@@ -36,6 +36,11 @@ class Budget:
     effort: float
     searched: bool
 
+    @property
+    def few_seeds(self) -> int:
+        """Seeds where a fit is costly, or where many settings are compared."""
+        return min(self.seeds, 5) if self.effort == 1 else 1
+
 
 QUICK = Budget("quick", seeds=2, rows=(2000, 2000), generated=(50_000, 50_000), effort=0.04, searched=False)
 FULL = Budget("full", seeds=10, rows=(10**9, 10**9), generated=(100_000, 1_000_000), effort=1.0, searched=True)

@@ -78,7 +78,7 @@ def table(
     for name, numbers in (printed or {}).items():
         lines.append(f"| {name}, as printed | {' | '.join(map(show_printed, numbers))} |")
     seeds = {found.seeds for name in models for cell in columns.values() if (found := summarise(rows, name, cell))}
-    note = f"Mean ± standard deviation over {_span(seeds)} seeds." if seeds else "Nothing was run."
+    note = f"Mean ± standard deviation over {_span(seeds)}." if seeds else "Nothing was run."
     note += f" Runs that diverged: {', '.join(diverged)}." if diverged else " No run diverged." if seeds else ""
     return "\n".join([*lines, "", note])
 
@@ -155,4 +155,6 @@ def against_paper(rows: Sequence[Row], ours: str, columns: dict[str, tuple[Cell,
 
 def _span(numbers: set[int]) -> str:
     low, high = min(numbers), max(numbers)
-    return str(low) if low == high else f"{low} to {high}"
+    if low == high:
+        return "1 seed" if low == 1 else f"{low} seeds"
+    return f"{low} to {high} seeds"

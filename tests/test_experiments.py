@@ -1,0 +1,236 @@
+"""The frame of the experiments: rows that survive a crash, jobs named once, tables that say what is missing."""
+
+import math
+from importlib import import_module
+
+import numpy as np
+import pytest
+
+from experiments import rows, runner, table1, tables
+from experiments.__main__ import TABLES
+from experiments.frame import FULL, QUICK, Job, Real, Synthetic, key
+from experiments.paper_numbers import ABLATION, DEPENDENCE, TABLE_1, TABLE_2, TIMING, Printed
+from experiments.rows import Row
+from experiments.tables import Cell
+from phvae.datasets import PAPER_COPULA, PAPER_LAWS, Dataset
+from phvae.metrics import tail_mass
+from phvae.training import TrainingError
+
+JOB = Job("table1", "Pareto", "redrawn", 0, "true law")
+
+
+def job_rows(job=JOB, seed=0, **scores):
+    return [
+        Row("quick", *job._replace(seed=seed), metric, value) for metric, value in {**scores, "seconds": 1.0}.items()
+    ]
+
+
+# rows
+
+
+def test_rows_come_back_as_they_were_written(tmp_path):
+    path = tmp_path / "rows.csv"
+    assert rows.mend(path) == []
+    written = job_rows(KS_tail=0.1234, **{"Q99 error": math.inf})
+    rows.append(path, written)
+    rows.append(path, job_rows(seed=1, KS_tail=0.5))
+    assert rows.load(path) == written + job_rows(seed=1, KS_tail=0.5)
+
+
+@pytest.mark.parametrize("cut", range(1, 90))
+def test_a_run_killed_while_it_writes_loses_that_job_alone(tmp_path, cut):
+    path = tmp_path / "rows.csv"
+    rows.mend(path)
+    rows.append(path, job_rows(KS_tail=0.1))
+    whole = path.read_bytes()
+    rows.append(path, job_rows(seed=1, KS_tail=0.2))
+    path.write_bytes(path.read_bytes()[:-cut])
+    kept = rows.mend(path)
+    assert kept[: len(job_rows(KS_tail=0.1))] == job_rows(KS_tail=0.1)
+    # what is left of the second job is all of it, up to the end of its last line, or nothing
+    assert kept[2:] in ([], job_rows(seed=1, KS_tail=0.2))
+    if cut > 1:
+        assert path.read_bytes() == whole
+    rows.append(path, job_rows(seed=1, KS_tail=0.3))
+    assert rows.load(path)[-2].value in (0.2, 0.3)
+
+
+# jobs
+
+
+@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize("budget", [QUICK, FULL], ids=["quick", "full"])
+def test_jobs_are_named_once_and_searched_where_nothing_is_scored(name, budget):
+    module = import_module(f"experiments.{name}")
+    jobs = list(module.jobs(budget))
+    assert len(jobs) == len(set(jobs)) > 10
+    assert {job.experiment for job in jobs} == {name}
+    for job in jobs:
+        source = module.tuned_in(job)
+        assert source is None or (source not in jobs and source.protocol.startswith("tuning"))
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_a_page_without_rows_says_so(name):
+    page = import_module(f"experiments.{name}").report([])
+    assert "Nothing was run." in page
+
+
+def test_a_seed_is_the_same_everywhere_and_differs_by_name():
+    assert key("Pareto", "train", 0) == 549802387
+    assert len({key("a", i) for i in range(1000)}) == 1000
+
+
+def test_synthetic_tables_are_fixed_or_redrawn_and_never_the_tuned_one():
+    task = Synthetic("Pareto", PAPER_LAWS["Pareto"], 50)
+    assert (task.train("fixed", 0, FULL) == task.train("fixed", 1, FULL)).all()
+    assert (task.train("redrawn", 0, FULL) != task.train("redrawn", 1, FULL)).all()
+    assert not np.isin(task.train("tuning", 0, FULL), task.train("fixed", 0, FULL)).any()
+    assert not np.isin(task.train("tuning", 0, FULL), task.train("redrawn", 0, FULL)).any()
+    assert Synthetic("copula", PAPER_COPULA, 50).train("fixed", 0, FULL).shape == (50, 5)
+
+
+def test_halves_share_no_row_and_are_drawn_anew_for_every_seed():
+    task = Real("numbers", load_numbers)
+    everything, none = task.split("all rows", 3, FULL)
+    assert none is None
+    assert len(everything) == 101
+    train, held_out = task.split("half", 0, FULL)
+    assert sorted([*train[:, 0], *held_out[:, 0]]) == list(range(101))
+    assert set(train[:, 0]) != set(task.split("half", 1, FULL)[0][:, 0])
+    # the search of a half sees its training rows and no others
+    job = Job("table2", "numbers", "half", 1, "any")
+    searched = task.tuned_in(job)
+    assert (searched.protocol, searched.seed) == ("tuning half", 1)
+    assert (task.split(searched.protocol, searched.seed, FULL)[0] == task.split("half", 1, FULL)[0]).all()
+
+
+def load_numbers():
+    return Dataset(np.arange(101.0)[:, None], ("x",), "numbers")
+
+
+def test_a_job_scores_the_model_it_names():
+    scores = runner.execute(JOB, QUICK, {})
+    assert scores["diverged"] == 0
+    assert list(scores)[-1] == "seconds"
+    fitted = table1.MODELS["true law"].fit(table1.TASKS["Pareto"], np.ones((5, 1)), 0, QUICK, {})
+    expected = tail_mass(PAPER_LAWS["Pareto"], fitted.sample(QUICK.generated[0], key(*JOB))[:, 0])
+    assert scores["P(X > x_.95)"] == expected
+    assert {k: v for k, v in runner.execute(JOB, QUICK, {}).items() if k != "seconds"} == {
+        k: v for k, v in scores.items() if k != "seconds"
+    }
+
+
+def test_a_run_that_diverges_is_a_row(monkeypatch):
+    def diverge(*_):
+        raise TrainingError("the loss is not finite")
+
+    monkeypatch.setattr(table1, "run", diverge)
+    assert runner.execute(JOB, QUICK, {})["diverged"] == 1
+
+
+def test_a_run_goes_on_where_it_stopped_and_searched_settings_reach_the_fits(tmp_path, monkeypatch):
+    monkeypatch.setattr(table1, "jobs", lambda budget: [JOB, JOB._replace(seed=1), JOB._replace(model="PH-VAE")])
+    path = tmp_path / "rows.csv"
+    done = [Row("quick", *JOB, "KS_tail", 0.5), Row("quick", *JOB, "seconds", 1.0)]
+    search = table1.tuned_in(JOB._replace(model="PH-VAE"))
+    rows.mend(path)
+    rows.append(path, done)
+    started = []
+
+    class Pool:
+        def __init__(self, *_, **__):
+            pass
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            pass
+
+        def submit(self, function, job, budget, settings):
+            from concurrent.futures import Future
+
+            started.append((job, settings))
+            future = Future()
+            future.set_result({"learning_rate": 0.25, "epochs": 3.0, "diverged": 0.0, "seconds": 1.0})
+            return future
+
+    monkeypatch.setattr(runner, "ProcessPoolExecutor", Pool)
+    from dataclasses import replace
+
+    found = runner.run(["table1"], replace(QUICK, searched=True), path)
+    assert found[:2] == done
+    assert started == [
+        (search, {}),
+        (JOB._replace(seed=1), {}),
+        (JOB._replace(model="PH-VAE"), {"learning_rate": 0.25, "epochs": 3.0}),
+    ]
+    started.clear()
+    assert runner.run(["table1"], replace(QUICK, searched=True), path) == found
+    assert started == []
+
+
+# tables
+
+
+def test_cells_say_how_many_seeds_gave_a_number():
+    found = [
+        *job_rows(seed=0, KS_tail=0.1),
+        *job_rows(seed=1, KS_tail=0.3),
+        *job_rows(seed=2, KS_tail=math.nan),
+        *job_rows(seed=3, diverged=1.0),
+    ]
+    cell = Cell("Pareto", "redrawn", "KS_tail")
+    summary = tables.summarise(found, "true law", cell)
+    assert (summary.available, summary.seeds) == (2, 4)
+    assert summary.mean == pytest.approx(0.2)
+    assert summary.error == pytest.approx(0.1)
+    page = tables.table(found, ["true law", "never run"], {"KS": cell}, printed={"PH-VAE": [Printed(math.nan)]})
+    assert "| true law | 0.200 ± 0.141 (2 of 4) |" in page
+    assert "| PH-VAE, as printed | N/A |" in page
+    assert "never run" not in page
+    assert "Runs that diverged: true law 1." in page
+    assert "over 4 seeds" in page
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.0, "0"),
+        (0.0224, "0.022"),
+        (0.0028, "0.0028"),
+        (1.234e-4, "1.2e-4"),
+        (19.13, "19.1"),
+        (1.2e5, "1.2e5"),
+        (-0.5, "-0.500"),
+    ],
+)
+def test_numbers_are_short(value, text):
+    assert tables.number(value) == text
+
+
+def test_a_missed_target_is_said():
+    cell = Cell("Pareto", "redrawn", "KS_tail")
+    found = [row for seed in range(4) for row in job_rows(seed=seed, KS_tail=0.1 + 0.001 * seed)]
+    found += [
+        row
+        for seed in range(4)
+        for row in job_rows(JOB._replace(model="rival"), seed=seed, KS_tail=0.05 + 0.001 * seed)
+    ]
+    assert "behind rival (0.052)" in tables.standing(found, "true law", ["rival"], {"KS": cell})
+    assert "ahead of every" in tables.standing(found, "rival", ["true law"], {"KS": cell})
+    verdict = tables.against_paper(found, "true law", {"KS": (cell, Printed(0.05))})
+    assert "0.102 against 0.050 printed: missed" in verdict
+    assert ": met" in tables.against_paper(found, "true law", {"KS": (cell, Printed(0.2))})
+    assert "no number" in tables.standing(found, "PH-VAE", [], {"KS": cell})
+
+
+def test_the_papers_numbers_fill_their_tables():
+    assert {len(cells) for cells in TABLE_1.values()} == {4}
+    assert math.isnan(TABLE_1["xVAE"]["Burr"][0].mean)
+    assert TABLE_2["VAE"]["word counts"]["CVaRErr"][2] == (0.757, 0.049)
+    assert len(ABLATION) == 5
+    assert DEPENDENCE["equities"]["PH-VAE"][2].mean == 9.79e-4
+    assert {len(cells) for cells in TIMING.values()} == {5}
+    assert TIMING["Pareto"][32][2].mean == 0.6182
