@@ -19,7 +19,7 @@ from phvae.start import fit_marginals
 from phvae.training import TrainingError, cosine_schedule, step_schedule, train
 from phvae.vae import VAE, GaussianEncoder
 
-__all__ = ["Fitted", "build", "choose_phases", "fit", "split", "to_users_units"]
+__all__ = ["Fitted", "build", "choose_phases", "fit", "reachable", "split", "to_users_units"]
 
 Array = NDArray[np.float64]
 
@@ -170,7 +170,7 @@ def _start(x: Tensor, settings: Mapping[str, Any]) -> tuple[Tensor, Tensor, Tens
     wanted = settings["smoothness"]
     if settings["start"] == "fitted":
         marginals = fit_marginals(x, n_phases=settings["n_phases"])
-        initial, rates = _reachable(marginals.initial, marginals.rates)
+        initial, rates = reachable(marginals.initial, marginals.rates)
         advised = marginals.smoothness
     else:
         initial, rates = (torch.from_numpy(part) for part in geometric_start(x.numpy(), settings["n_phases"]))
@@ -179,7 +179,7 @@ def _start(x: Tensor, settings: Mapping[str, Any]) -> tuple[Tensor, Tensor, Tens
     return initial, rates, smoothness
 
 
-def _reachable(initial: Tensor, rates: Tensor) -> tuple[Tensor, Tensor]:
+def reachable(initial: Tensor, rates: Tensor) -> tuple[Tensor, Tensor]:
     """The same laws to a millionth, with no phase so empty or so close to the next that a decoder cannot start it."""
     steps = rates.diff(dim=-1, prepend=torch.zeros_like(rates[:, :1]))
     return torch.maximum(initial, 1e-6 * initial.max()), torch.maximum(steps, 1e-6 * rates).cumsum(-1)

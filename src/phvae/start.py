@@ -151,13 +151,22 @@ def sketch(values: Array, weights: Array, column: int = 0, *, top: int = TOP, bo
     if len(distinct) < 2:
         raise ValueError(f"x[:, {column}] has no two different positive values; drop the column or give data that vary")
     mass = np.bincount(where, weights=weights[kept])
+    first = cells(mass, top=top, bottom=bottom)
+    total = np.add.reduceat(mass, first)
+    return Sketch(np.add.reduceat(mass * distinct, first) / total, total)
+
+
+def cells(mass: npt.NDArray[Any], *, top: int = TOP, bottom: int = BOTTOM) -> npt.NDArray[np.int64]:
+    """Where the cells of a `sketch` begin, for the weights of ascending values.
+
+    >>> cells(np.ones(12), top=2, bottom=1).tolist()
+    [0, 1, 3, 6, 8, 10, 11]
+    """
     below = np.cumsum(mass) - mass
     above = below[-1] + mass[-1] - below - mass
     # Numbered from either end; a bottom cell is told from a top cell by its sign.
     cell = np.where(below < above, -1 - _cell(below, bottom), _cell(above, top))
-    first = np.flatnonzero(np.diff(cell, prepend=cell[0] - 1))
-    total = np.add.reduceat(mass, first)
-    return Sketch(np.add.reduceat(mass * distinct, first) / total, total)
+    return np.flatnonzero(np.diff(cell, prepend=cell[0] - 1))
 
 
 def _cell(rank: npt.NDArray[Any], singles: int) -> npt.NDArray[np.int64]:

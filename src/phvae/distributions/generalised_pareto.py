@@ -98,11 +98,11 @@ class GeneralisedPareto(TailedLaw):
 
     def icdf(self, value: Numbers) -> Tensor:
         """Point with ``P(X <= point) = value``; for levels near one use `isf`."""
-        return self._point(torch.log1p(-self._levels("value", value)))
+        return self.point(torch.log1p(-self._levels("value", value)))
 
     def isf(self, value: Numbers) -> Tensor:
         """Point with ``P(X > point) = value``."""
-        return self._point(self._levels("value", value).log())
+        return self.point(self._levels("value", value).log())
 
     @property
     def mean(self) -> Tensor:
@@ -159,14 +159,15 @@ class GeneralisedPareto(TailedLaw):
         curved = torch.log1p(self.shape * ratio) / shape
         return -torch.where(straight, ratio, torch.where(points >= self.upper, math.inf, curved))
 
-    def _point(self, log_survival: Tensor) -> Tensor:
+    def point(self, log_survival: Tensor) -> Tensor:
+        """Point with this log of ``P(X > point)``, for survivals that are no numbers any more."""
         straight = self.shape == 0
         shape = torch.where(straight, 1.0, self.shape)
         return self.scale * torch.where(straight, -log_survival, torch.expm1(-self.shape * log_survival) / shape)
 
     def _draw(self, shape: torch.Size, generator: torch.Generator | None) -> Tensor:
         pause = torch.empty(shape, dtype=self.scale.dtype, device=self.scale.device).exponential_(generator=generator)
-        return self._point(-pause)
+        return self.point(-pause)
 
 
 @dataclass(frozen=True)
