@@ -81,6 +81,20 @@ def test_a_step_follows_the_gradient_of_the_loss_as_documented():
         assert torch.allclose(trained.state_dict()[name], expected, rtol=1e-4, atol=1e-6), name
 
 
+def test_named_parameters_take_steps_of_their_own_size():
+    before, trained = weights_of(model()), model()
+    train(
+        trained, X, epochs=1, batch_size=300, learning_rate=1e-3, weight_decay=0.0, schedule=lambda epoch, epochs: 1.0,
+        rate_factors={"prior": 10.0, "prior.logits": 0.5},
+    )  # fmt: skip
+    for name, factor in (("prior.means", 10), ("prior.logits", 5), ("encoder.network.head.bias", 1)):
+        # the first step of AdamW is the step size in every entry with a gradient
+        moved = (trained.state_dict()[name] - before[name]).abs()
+        assert float(moved.max()) == pytest.approx(1e-3 * factor, rel=1e-3), name
+    with pytest.raises(ValueError, match="rate_factors names 'priors', with which no parameter"):
+        train(trained, X, epochs=1, rate_factors={"priors": 2.0})
+
+
 def test_the_warm_up_raises_the_weight_of_the_divergence(monkeypatch):
     betas = []
 

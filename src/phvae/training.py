@@ -4,7 +4,7 @@ import hashlib
 import math
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -18,7 +18,7 @@ from phvae.checkpoint import Place, Position
 from phvae.history import EpochRecord, History
 from phvae.interrupt import undivided
 from phvae.progress import TrainingBar
-from phvae.vae import VAE
+from phvae.vae import GenerativeModel
 
 __all__ = ["Schedule", "TrainingError", "cosine_schedule", "step_schedule", "train"]
 
@@ -56,12 +56,13 @@ def cosine_schedule(epoch: float, epochs: int) -> float:
 
 
 def train(
-    model: VAE,
+    model: GenerativeModel,
     x: Tensor,
     *,
     epochs: int = 50,
     batch_size: int = 256,
     learning_rate: float = 2e-3,
+    rate_factors: Mapping[str, float] | None = None,
     weight_decay: float = defaults.WEIGHT_DECAY,
     clip_norm: float = defaults.CLIP_NORM,
     schedule: Schedule = cosine_schedule,
@@ -89,6 +90,7 @@ def train(
         epochs: Passes over the rows.
         batch_size: Rows per step; the last batch of an epoch may be smaller.
         learning_rate: Step size of AdamW before the schedule.
+        rate_factors: Factor on the step size of the parameters whose name begins with a key; 1 for all others.
         weight_decay: Decay of the weight matrices; biases are left alone, for they hold the start laws.
         clip_norm: Largest norm of a gradient.
         schedule: Factor on the step size, a function of the epoch as a real number and of ``epochs``.
@@ -114,14 +116,15 @@ def train(
     if patience is not None and validation is None:
         raise ValueError(f"patience = {patience!r} needs held-out rows; give validation, or patience=None")
     device = next(model.parameters()).device
-    n_columns = model.decoder.n_columns
+    n_columns = model.n_columns
     x = _table("x", x, n_columns).to(device)
     validation = None if validation is None else _table("validation", validation, n_columns).to(device)
     weights = None if weights is None else _shares(weights, len(x)).to(device)
     penalties = torch.as_tensor(smoothness, dtype=torch.float64, device=device).expand(n_columns)
     rough = bool((penalties != 0).any())
     parameters = list(model.parameters())
-    optimiser = AdamW(_groups(model, weight_decay), lr=learning_rate, fused=True)
+    factors = dict(rate_factors or {})
+    optimiser = AdamW(_groups(model, weight_decay, factors), lr=learning_rate, fused=True)
     settings: dict[str, Any] = {}
     if checkpoint is not None or resume is not None:
         settings = {
@@ -130,6 +133,7 @@ def train(
             "epochs": epochs,
             "batch_size": batch_size,
             "learning_rate": float(learning_rate),
+            "rate_factors": factors,
             "weight_decay": float(weight_decay),
             "clip_norm": float(clip_norm),
             "schedule": [float(schedule(float(epoch), epochs)) for epoch in range(epochs)],
@@ -157,7 +161,7 @@ def train(
         started = time.monotonic()
         rows = order[position.batch * batch_size :][:batch_size]
         for group in optimiser.param_groups:
-            group["lr"] = rate_at(position.step)
+            group["lr"] = group["factor"] * rate_at(position.step)
         warmth = min(1.0, position.step / (n_batches * kl_warmup)) if kl_warmup > 0 else 1.0
         terms = model.terms(x[rows], generator=_stream(device, seed, "noise", position.step), penalty=rough)
         share = None if weights is None else weights[rows]
@@ -236,12 +240,22 @@ def _stream(device: torch.device | str, *key: int | str) -> torch.Generator:
     return torch.Generator(device=device).manual_seed(int.from_bytes(digest, "little") >> 1)
 
 
-def _groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
-    """Parameters for the optimiser: weight matrices decay, the rest does not."""
-    matrices = [module.weight for module in model.modules() if isinstance(module, nn.Linear)]
-    decayed = {id(matrix) for matrix in matrices}
-    others = [parameter for parameter in model.parameters() if id(parameter) not in decayed]
-    return [{"params": matrices, "weight_decay": weight_decay}, {"params": others, "weight_decay": 0.0}]
+def _groups(model: nn.Module, weight_decay: float, factors: Mapping[str, float]) -> list[dict[str, Any]]:
+    """Parameters for the optimiser: weight matrices decay, the rest does not; some have steps of their own size."""
+    matrices = {id(module.weight) for module in model.modules() if isinstance(module, nn.Linear)}
+    groups: dict[tuple[bool, float], list[nn.Parameter]] = {(True, 1.0): [], (False, 1.0): []}
+    unused = set(factors)
+    for name, parameter in model.named_parameters():
+        keys = [key for key in factors if name.startswith(key)]
+        unused -= set(keys)
+        factor = math.prod(factors[key] for key in keys)
+        groups.setdefault((id(parameter) in matrices, factor), []).append(parameter)
+    if unused:
+        raise ValueError(f"rate_factors names {sorted(unused)[0]!r}, with which no parameter of the model begins")
+    return [
+        {"params": parameters, "weight_decay": weight_decay if decays else 0.0, "factor": factor}
+        for (decays, factor), parameters in groups.items()
+    ]
 
 
 def _mean(values: Tensor, shares: Tensor | None) -> Tensor:
@@ -249,7 +263,7 @@ def _mean(values: Tensor, shares: Tensor | None) -> Tensor:
 
 
 @torch.no_grad()
-def _held_out_elbo(model: VAE, validation: Tensor, seed: int, epoch: int) -> float:
+def _held_out_elbo(model: GenerativeModel, validation: Tensor, seed: int, epoch: int) -> float:
     noise = _stream(validation.device, seed, "held out", epoch)
     values = torch.cat([model.elbo(rows, generator=noise) for rows in validation.split(HELD_OUT_ROWS)])
     if not bool(values.isfinite().all()):
@@ -261,7 +275,7 @@ def _held_out_elbo(model: VAE, validation: Tensor, seed: int, epoch: int) -> flo
     return float(values.mean())
 
 
-def _complaint(model: VAE, x: Tensor, rows: Tensor, noise: torch.Generator, position: Position) -> str:
+def _complaint(model: GenerativeModel, x: Tensor, rows: Tensor, noise: torch.Generator, position: Position) -> str:
     """Which rows made a loss or its gradient no number."""
     elbo = model.elbo(x[rows], generator=noise)
     bad = ~elbo.detach().isfinite()

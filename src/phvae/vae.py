@@ -1,6 +1,7 @@
 """The variational autoencoder: an encoder, a decoder and a prior, and the bounds they give together."""
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -14,7 +15,7 @@ from phvae.distributions.checks import Numbers, as_tensor
 from phvae.networks import MLP
 from phvae.priors import Prior, divergence_per_dimension
 
-__all__ = ["VAE", "GaussianEncoder", "Terms"]
+__all__ = ["VAE", "GaussianEncoder", "GenerativeModel", "Terms"]
 
 # Bounds of the encoder's log-variance, part of the model.
 LOG_VARIANCE_BOUNDS = (-30.0, 20.0)
@@ -106,7 +107,56 @@ class Terms(NamedTuple):
     roughness: Tensor
 
 
-class VAE(nn.Module):
+class GenerativeModel(nn.Module, ABC):
+    """A law of rows that `phvae.training.train` can learn: parameters, the terms of an objective, and draws."""
+
+    @property
+    @abstractmethod
+    def n_columns(self) -> int:
+        """Number of columns of a row."""
+
+    @abstractmethod
+    def terms(
+        self, x: Tensor, *, generator: torch.Generator | None = None, n_samples: int = 1, penalty: bool = False
+    ) -> Terms:
+        """What the loss is made of, in float64.
+
+        Args:
+            x: Rows, shape ``(n, D)``.
+            generator: Source of the noise; the global one of torch when omitted.
+            n_samples: Draws of latent variables per row.
+            penalty: Also give the roughness; otherwise that is 0.
+        """
+
+    @abstractmethod
+    def generate(self, n: int, *, generator: torch.Generator | None = None) -> Tensor:
+        """Draws of new rows, shape ``(n, D)``."""
+
+    def elbo_terms(
+        self, x: Tensor, *, generator: torch.Generator | None = None, n_samples: int = 1
+    ) -> tuple[Tensor, Tensor]:
+        """Expected log-likelihood and divergence per row, the two terms of `elbo`; arguments as there."""
+        return self.terms(x, generator=generator, n_samples=n_samples)[:2]
+
+    def elbo(
+        self, x: Tensor, *, beta: float = 1.0, generator: torch.Generator | None = None, n_samples: int = 1
+    ) -> Tensor:
+        """``E_q[log p(x | z)] - beta KL[q(z | x) || p(z)]`` per row: for ``beta = 1`` a lower bound of ``log p(x)``.
+
+        Args:
+            x: Rows, shape ``(n, D)``.
+            beta: Weight of the divergence.
+            generator: Source of the noise; the global one of torch when omitted.
+            n_samples: Draws from the posterior per row.
+
+        Returns:
+            Unbiased estimate of the bound, float64, shape ``(n,)``.
+        """
+        log_likelihood, kl = self.elbo_terms(x, generator=generator, n_samples=n_samples)
+        return log_likelihood - beta * kl
+
+
+class VAE(GenerativeModel):
     """``p(x) = ∫ p(x | z) p(z) dz`` with an approximate posterior ``q(z | x)``. Likelihoods are in the units of ``x``.
 
     Args:
@@ -130,6 +180,11 @@ class VAE(nn.Module):
         if encoder.n_columns != decoder.n_columns:
             raise ValueError(f"the encoder has {encoder.n_columns} columns and the decoder {decoder.n_columns}")
         self.encoder, self.decoder, self.prior = encoder, decoder, prior
+
+    @property
+    def n_columns(self) -> int:
+        """Number of columns of a row."""
+        return self.decoder.n_columns
 
     @property
     def latent_dim(self) -> int:
@@ -164,29 +219,6 @@ class VAE(nn.Module):
         few = outputs[..., :ROUGHNESS_ROWS, :, :]
         roughness = self.decoder.roughness(few) if penalty else log_likelihood.new_zeros(x.shape[-1])
         return Terms(log_likelihood, kl, roughness)
-
-    def elbo_terms(
-        self, x: Tensor, *, generator: torch.Generator | None = None, n_samples: int = 1
-    ) -> tuple[Tensor, Tensor]:
-        """Expected log-likelihood and divergence per row, the two terms of `elbo`; arguments as there."""
-        return self.terms(x, generator=generator, n_samples=n_samples)[:2]
-
-    def elbo(
-        self, x: Tensor, *, beta: float = 1.0, generator: torch.Generator | None = None, n_samples: int = 1
-    ) -> Tensor:
-        """``E_q[log p(x | z)] - beta KL[q(z | x) || p(z)]`` per row: for ``beta = 1`` a lower bound of ``log p(x)``.
-
-        Args:
-            x: Rows, shape ``(n, D)``.
-            beta: Weight of the divergence.
-            generator: Source of the noise; the global one of torch when omitted.
-            n_samples: Draws from the posterior per row.
-
-        Returns:
-            Unbiased estimate of the bound, float64, shape ``(n,)``.
-        """
-        log_likelihood, kl = self.elbo_terms(x, generator=generator, n_samples=n_samples)
-        return log_likelihood - beta * kl
 
     def log_likelihood(
         self, x: Tensor, *, n_importance: int = defaults.N_IMPORTANCE, generator: torch.Generator | None = None

@@ -27,6 +27,7 @@ Family = GammaDecoder | GaussianDecoder | LogNormalDecoder | StudentTDecoder
 
 
 class _FamilyVAE(NeuralBaseline):
+    model_: VAE
     decoder: ClassVar[type[Family]]
 
     @staticmethod
@@ -35,7 +36,7 @@ class _FamilyVAE(NeuralBaseline):
         """Parameters of the family for one column of positive scaled values."""
 
     def _model(self, x: Array, scaler: PositiveScaler, latent_dim: int, generator: torch.Generator) -> VAE:
-        encoder = self._encoder(scaler, latent_dim, generator)
+        encoder = self._encoder(x, scaler, latent_dim, generator)
         decoder = self.decoder(
             latent_dim,
             origin=torch.from_numpy(scaler.origin_),
@@ -87,12 +88,12 @@ class MeanDecodedGaussianVAE(GaussianVAE):
             epochs=fitted.epochs,
             learning_rate=fitted.learning_rate,
         )
-        other.vae_, other.history_, other.settings_ = fitted.vae_, fitted.history_, fitted.settings_
+        other.model_, other.history_, other.settings_ = fitted.model_, fitted.history_, fitted.settings_
         return other
 
     @torch.no_grad()
     def _generate(self, generator: torch.Generator) -> Tensor:
-        means: Tensor = self.vae_.decoder(self.vae_.prior.sample(BLOCK, generator)).mean
+        means: Tensor = self.model_.decoder(self.model_.prior.sample(BLOCK, generator)).mean
         return means
 
 

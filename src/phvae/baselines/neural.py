@@ -7,7 +7,7 @@ between models is the family of the decoder, the prior or the objective.
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -20,7 +20,7 @@ from phvae.baselines.baseline import Baseline, stream
 from phvae.history import History
 from phvae.preprocessing import Origin, PositiveScaler
 from phvae.training import train
-from phvae.vae import VAE, GaussianEncoder
+from phvae.vae import GaussianEncoder, GenerativeModel
 
 __all__ = ["NeuralBaseline"]
 
@@ -49,14 +49,16 @@ class NeuralBaseline(Baseline):
         learning_rate: Step size.
 
     Attributes:
-        vae_: The trained model.
+        model_: The trained model.
         history_: One record per epoch.
         settings_: Values used of every setting.
     """
 
-    vae_: VAE
+    model_: GenerativeModel
     history_: History
     settings_: dict[str, Any]
+    # Factors on the step size of some parameters, by the beginning of their names.
+    rate_factors: ClassVar[dict[str, float]] = {}
 
     def __init__(
         self,
@@ -76,13 +78,13 @@ class NeuralBaseline(Baseline):
             self.name = f"{self.name}, own origin"
 
     @abstractmethod
-    def _model(self, x: Array, scaler: PositiveScaler, latent_dim: int, generator: torch.Generator) -> VAE:
+    def _model(self, x: Array, scaler: PositiveScaler, latent_dim: int, generator: torch.Generator) -> GenerativeModel:
         """The model before training, with first weights; the rows are there to start the laws at their size."""
 
     @property
     def n_parameters(self) -> int:
         """Weights of all networks."""
-        return sum(parameter.numel() for parameter in self.vae_.parameters())
+        return sum(parameter.numel() for parameter in self.model_.parameters())
 
     def resolved(self, n_rows: int, n_columns: int) -> dict[str, Any]:
         """The values of all settings for a table of this size."""
@@ -100,32 +102,35 @@ class NeuralBaseline(Baseline):
         scaler = PositiveScaler(self.origin).fit(x)
         rows, held_out = split(len(x), settings["validation_fraction"], seed)
         model = self._model(x[rows], scaler, settings["latent_dim"], stream(seed))
-        seen = torch.from_numpy(x[rows])
-        model.encoder.standardise(seen)
         self.history_ = train(
             model,
-            seen,
+            torch.from_numpy(x[rows]),
             epochs=settings["epochs"],
             batch_size=settings["batch_size"],
             learning_rate=settings["learning_rate"],
+            rate_factors=self.rate_factors,
             kl_warmup=settings["kl_warmup"],
             validation=torch.from_numpy(x[held_out]) if len(held_out) else None,
             patience=settings["patience"] if len(held_out) else None,
             seed=seed,
             progress=False,
         )
-        self.vae_ = model.eval()
+        self.model_ = model.eval()
         self.settings_ = settings
 
-    def _encoder(self, scaler: PositiveScaler, latent_dim: int, generator: torch.Generator) -> GaussianEncoder:
-        return GaussianEncoder(
-            len(scaler.origin_),
+    def _encoder(
+        self, x: Array, scaler: PositiveScaler, latent_dim: int, generator: torch.Generator
+    ) -> GaussianEncoder:
+        encoder = GaussianEncoder(
+            x.shape[1],
             latent_dim,
             origin=torch.from_numpy(scaler.origin_),
             scale=torch.from_numpy(scaler.scale_),
             hidden=self.hidden,
             generator=generator,
         )
+        encoder.standardise(torch.from_numpy(x))
+        return encoder
 
     def _draw(self, n: int, seed: int) -> Array:
         blocks = [self._generate(stream(seed, block)) for block in range(-(-n // BLOCK))]
@@ -133,11 +138,11 @@ class NeuralBaseline(Baseline):
 
     def _generate(self, generator: torch.Generator) -> Tensor:
         """One block of new rows."""
-        return self.vae_.generate(BLOCK, generator=generator)
+        return self.model_.generate(BLOCK, generator=generator)
 
     def objective(self, x: Array, seed: int = 0) -> float:
-        """What training maximises, the evidence lower bound, as a mean over rows it has not seen; in nats per row."""
+        """What training maximises, as a mean over rows it has not seen: the evidence lower bound, in nats per row."""
         with torch.no_grad():
             noise = torch.Generator().manual_seed(seed)
-            bounds = self.vae_.elbo(torch.as_tensor(x, dtype=torch.float64), n_samples=DRAWS, generator=noise)
+            bounds = self.model_.elbo(torch.as_tensor(x, dtype=torch.float64), n_samples=DRAWS, generator=noise)
         return float(bounds.mean())

@@ -72,20 +72,27 @@ class SplicedLaw:
         """Law of the excess beyond the threshold."""
         return stats.genpareto(self.shape, scale=self.scale)
 
-    def cdf(self, x: Array | float) -> Array:
-        """Distribution function; inside ``(0, 1)`` but beyond a finite upper end."""
+    def sf(self, x: Array | float) -> Array:
+        """Survival function, with all digits in the tail."""
         x = np.asarray(x, dtype=np.float64)
-        beyond = 1 - self.mass * self.tail.sf(x - self.threshold)
-        return np.where(x > self.threshold, beyond, np.interp(x, self.points, self.levels))
+        body = 1 - np.interp(x, self.points, self.levels)
+        return np.where(x > self.threshold, self.mass * self.tail.sf(x - self.threshold), body)
+
+    def cdf(self, x: Array | float) -> Array:
+        """Distribution function."""
+        return 1 - self.sf(x)
+
+    def isf(self, share: Array | float) -> Array:
+        """Value that is exceeded with this probability."""
+        share = np.asarray(share, dtype=np.float64)
+        places = np.stack((self.first_level, self.last_level), 1).ravel()
+        body = np.interp(1 - share, places, np.repeat(self.points, 2))
+        beyond = self.threshold + self.tail.isf(np.minimum(share / self.mass, 1))
+        return np.where(share < self.mass, beyond, body)
 
     def quantile(self, level: Array | float) -> Array:
-        """Smallest value that is not exceeded with at least this probability."""
-        level = np.asarray(level, dtype=np.float64)
-        places = np.stack((self.first_level, self.last_level), 1).ravel()
-        body = np.interp(level, places, np.repeat(self.points, 2))
-        upper = np.maximum(level, 1 - self.mass)
-        beyond = self.threshold + self.tail.isf((1 - upper) / self.mass)
-        return np.where(level > 1 - self.mass, beyond, body)
+        """Value that is not exceeded with this probability."""
+        return self.isf(1 - np.asarray(level, dtype=np.float64))
 
 
 class EmpiricalWithParetoTail(Baseline):
