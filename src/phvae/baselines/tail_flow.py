@@ -14,7 +14,7 @@ from scipy import special
 from torch import Tensor, nn
 
 from phvae.baselines.neural import NeuralBaseline
-from phvae.baselines.spliced import pareto_tail
+from phvae.distributions.generalised_pareto import fit_generalised_pareto
 from phvae.preprocessing import PositiveScaler
 from phvae.vae import GenerativeModel, Terms
 
@@ -187,14 +187,16 @@ def _start(u: Array) -> tuple[Array, Array, Array]:
     # the quartiles of a normal z, at the least weight
     reach = np.expm1(LIGHT * _LOG_TWO) / LIGHT
     weights = [[_weight(middle[j] - column), _weight(column - middle[j])] for j, column in enumerate(u.T)]
-    return middle, (high - low) / 2 / reach, np.array(weights)
+    # a column that is mostly one value has quartiles that coincide
+    spread = np.where(high > low, (high - low) / 2 / reach, u.std(0))
+    return middle, spread, np.array(weights)
 
 
 def _weight(excess: Array) -> float:
     """Weight of one tail."""
     threshold = np.quantile(excess, 1 - TAIL_SHARE)
     beyond = excess[excess > threshold] - threshold
-    return max(LIGHT, pareto_tail(beyond)[0]) if len(beyond) > 1 else LIGHT
+    return max(LIGHT, fit_generalised_pareto(beyond).shape) if len(np.unique(beyond)) > 1 else LIGHT
 
 
 def _minus_log_erfc(size: Tensor) -> Tensor:
