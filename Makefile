@@ -4,10 +4,6 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-# The package itself imports its names lazily, so its public modules are named here.
-DOCUMENTED := $(addprefix phvae.,estimator distributions distributions.fitting distributions.canonical decoders vae \
-	priors training start plots kernels.series datasets metrics)
-
 .PHONY: setup demo test lint soak bench bench-gpu reproduce docs clean
 
 setup: $(INSTALLED)
@@ -42,7 +38,7 @@ reproduce: setup
 	$(BIN)/python -m experiments $(ARGS)
 
 docs: setup
-	$(BIN)/pdoc --math --docformat google --output-directory build/docs $(DOCUMENTED)
+	$(BIN)/python -m sphinx -W --keep-going -q -j 2 docs build/docs
 
 clean:
 	rm -rf build $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

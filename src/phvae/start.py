@@ -52,8 +52,7 @@ class Marginals:
     rates: (D, m) rates, ascending.
     smoothness: (D,) chosen strength over total weight: the weight of `roughness` beside a mean log-likelihood.
     strengths: (S,) strengths compared.
-    evidence: (D, S) log probability of the data at each strength, up to a constant of the column; -inf where the search
-        had stopped.
+    evidence: (D, S) log probability of the data at each strength, but for a constant; -inf where the search stopped.
     """
 
     initial: Tensor

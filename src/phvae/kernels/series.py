@@ -7,7 +7,7 @@ differentiable in x, α and λ; α need not sum to one.
 Methods, all of the same signature:
 
 - ``"auto"``: the contour where its own condition estimate says it is right, squaring elsewhere. Relative error of
-  log f at most 1e-10 (of max(1, |log f|)).
+  log f at most 1e-10 (of ``max(1, |log f|)``).
 - ``"contour"``: the contour in plain torch, whatever its condition: the readable reference.
 - ``"squaring"``: non-negative arithmetic, right everywhere, slow.
 - ``"uniformization"``: a Poisson mixture of matrix powers, truncated adaptively.

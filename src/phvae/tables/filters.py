@@ -1,5 +1,7 @@
 """Which rows to read, said as ``loss > 10 and kind != "x"``: a small language of its own, nothing is evaluated.
 
+Its grammar::
+
     condition   = conjunction {"or" conjunction}
     conjunction = negation {"and" negation}
     negation    = "not" negation | "(" condition ")" | comparison
