@@ -6,5 +6,5 @@ from importlib.util import find_spec
 # before torch and numba are imported
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-# the CUDA kernel cannot be imported where Triton is not installed
-collect_ignore = [] if find_spec("triton") else ["src/phvae/kernels/gpu.py"]
+# the CUDA kernels cannot be imported where Triton is not installed
+collect_ignore_glob = [] if find_spec("triton") else ["src/phvae/kernels/gpu*.py"]

@@ -60,6 +60,7 @@ ANSWERS = {
     "moment": lambda law: law.moment(2),
     "laplace": lambda law: law.laplace(0.5),
     "mean_excess": lambda law: law.mean_excess(1.5),
+    "log_excess": lambda law: law.log_excess(1.5),
     "cvar": lambda law: law.cvar(0.9),
     "entropy": lambda law: law.entropy(),
     "perplexity": lambda law: law.perplexity(),

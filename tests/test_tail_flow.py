@@ -1,6 +1,7 @@
 """The tail-transform flow: an exact inverse, a density of mass one, and the tails it was made for."""
 
 import math
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ from scipy import integrate, special, stats
 
 from phvae.baselines.tail_flow import FlowModel, LogTailTransformFlow, TailTransform, TailTransformFlow, _spline_flow
 
-pytest.importorskip("zuko")
+pytestmark = pytest.mark.skipif(find_spec("zuko") is None, reason="zuko is not installed")
 
 WEIGHTS = [[0.05, 0.6], [1.5, 0.3]]
 
@@ -134,3 +135,9 @@ def test_it_finds_the_tail_of_a_pareto_law(make):
 def test_rows_without_logarithm_are_refused():
     with pytest.raises(ValueError, match="1 values have no logarithm"):
         LogTailTransformFlow().fit(np.array([[1.0], [0.0], [2.0]]))
+
+
+def test_making_a_flow_leaves_the_checks_of_other_laws_on():
+    _spline_flow(1, (4,), seed=0)
+    with pytest.raises(ValueError, match="rate"):
+        torch.distributions.Exponential(torch.tensor(-1.0))

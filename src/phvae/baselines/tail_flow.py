@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from scipy import special
 from torch import Tensor, nn
+from torch.distributions import Distribution
 
 from phvae.baselines.neural import NeuralBaseline
 from phvae.distributions.generalised_pareto import fit_generalised_pareto
@@ -170,10 +171,14 @@ class FlowModel(GenerativeModel):
 
 def _spline_flow(n_columns: int, hidden: Sequence[int], seed: int) -> Any:
     """Rational-quadratic splines of zuko in double precision, with first weights from a seed."""
+    checked = Distribution._validate_args
     try:
         import zuko
     except ImportError as error:
         raise ImportError('the tail-transform flow needs the package zuko: pip install "phvae[flows]"') from error
+    finally:
+        # importing zuko switches the checks of all laws off, for everybody in the process
+        Distribution.set_default_validate_args(checked)
     with torch.random.fork_rng(devices=[]):
         # zuko takes its first weights from the global generator, which is put back afterwards
         torch.manual_seed(seed)
