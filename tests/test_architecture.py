@@ -15,12 +15,14 @@ SOURCE = Path(phvae.__file__).parent
 # A module imports from its own line or from lines above it when it is imported. Names in a folder count as the folder.
 ORDER = [
     {"phvae"},
-    {"defaults", "files", "tables", "modelfile", "history", "progress", "interrupt"},
+    {"defaults", "files", "tables", "modelfile", "history", "progress", "interrupt", "distributed"},
     {"kernels"},
     {"distributions"},
     {"start", "networks", "preprocessing", "settings"},
     {"decoders", "priors"},
     {"vae", "checkpoint"},
+    {"batches"},
+    {"objective"},
     {"training"},
     {"assembly"},
     {"risk", "persistence"},

@@ -28,7 +28,7 @@ __all__ = ["PHVAE", "PhaseType", "SeriesPhaseType", "__version__"]
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("datasets", "distributions", "metrics", "plots"):
+    if name in ("datasets", "distributed", "distributions", "metrics", "plots"):
         return import_module(f"phvae.{name}")
     if name in _LAZY:
         return getattr(import_module(_LAZY[name]), name)

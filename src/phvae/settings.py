@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from phvae import defaults
+from phvae import defaults, distributed
 
 __all__ = ["resolve", "seed_of"]
 
@@ -57,7 +57,7 @@ def resolve(given: Mapping[str, Any], n_rows: int, n_columns: int) -> dict[str, 
         "n_components": defaults.N_COMPONENTS,
         "checkpoint_seconds": defaults.CHECKPOINT_SECONDS,
         "device": device_of(given["device"]),
-        "seed": seed_of(given["random_state"]),
+        "seed": seed_of(given["random_state"], shared=True),
         "n_rows": n_rows,
     }
 
@@ -72,14 +72,20 @@ def device_of(device: str) -> str:
         raise ValueError(f"device = {device!r} is not available here; give 'auto' or 'cpu'") from error
 
 
-def seed_of(random_state: Any) -> int:
+def seed_of(random_state: Any, *, shared: bool = False) -> int:
     """A seed from what scikit-learn calls a random state; a fresh one from None.
+
+    Args:
+        random_state: None, a whole number or a generator.
+        shared: Where several processes train one model, give all of them the fresh one of the first.
 
     >>> seed_of(7)
     7
     """
     if random_state is None:
-        return int(np.random.SeedSequence().generate_state(1, np.uint32)[0])
+        fresh = int(np.random.SeedSequence().generate_state(1, np.uint32)[0])
+        world = distributed.current() if shared else None
+        return fresh if world is None else int(world.of_first(torch.tensor(fresh)))
     if isinstance(random_state, np.random.Generator):
         return int(random_state.integers(2**32))
     if isinstance(random_state, np.random.RandomState):

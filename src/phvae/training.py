@@ -1,6 +1,5 @@
 """Training as a function: the same seed gives the same weights, and a run that was killed goes on bit for bit."""
 
-import hashlib
 import math
 import os
 import time
@@ -13,10 +12,13 @@ from torch import Tensor, nn
 from torch.optim import AdamW
 
 from phvae import checkpoint as checkpoints
-from phvae import defaults
+from phvae import defaults, distributed
+from phvae.batches import Batch, RowsInMemory, RowSource
+from phvae.batches import stream as _stream
 from phvae.checkpoint import Place, Position
 from phvae.history import EpochRecord, History
 from phvae.interrupt import undivided
+from phvae.objective import objective
 from phvae.progress import TrainingBar
 from phvae.vae import GenerativeModel
 
@@ -57,7 +59,7 @@ def cosine_schedule(epoch: float, epochs: int) -> float:
 
 def train(
     model: GenerativeModel,
-    x: Tensor,
+    x: Tensor | RowSource,
     *,
     epochs: int = 50,
     batch_size: int = 256,
@@ -86,7 +88,7 @@ def train(
 
     Args:
         model: Model to train, on any device; rows are moved there.
-        x: Rows, shape ``(n, D)``, in the user's units.
+        x: Rows, shape ``(n, D)``, in the user's units; or a source of them that gives batches on the model's device.
         epochs: Passes over the rows.
         batch_size: Rows per step; the last batch of an epoch may be smaller.
         learning_rate: Step size of AdamW before the schedule.
@@ -101,7 +103,7 @@ def train(
         patience: Epochs without a better held-out ELBO after which to stop; the best weights are then restored, also
             when all epochs were used. None trains to the end and keeps the last weights.
         seed: Seed of row order and noise.
-        weights: Non-negative weights of the rows, shape ``(n,)``; only their ratios matter.
+        weights: Non-negative weights of the rows, shape ``(n,)``; only their ratios matter. A source has its own.
         checkpoint: File to write checkpoints to, at the end of the run at the latest.
         checkpoint_seconds: Least time between two checkpoints.
         resume: Checkpoint of the same call to go on from.
@@ -117,19 +119,23 @@ def train(
         raise ValueError(f"patience = {patience!r} needs held-out rows; give validation, or patience=None")
     device = next(model.parameters()).device
     n_columns = model.n_columns
-    x = _table("x", x, n_columns).to(device)
     validation = None if validation is None else _table("validation", validation, n_columns).to(device)
-    weights = None if weights is None else _shares(weights, len(x)).to(device)
+    if isinstance(x, Tensor):
+        x = _table("x", x, n_columns).to(device)
+        table: RowSource = RowsInMemory(x, None if weights is None else _shares(weights, len(x)).to(device))
+    else:
+        table = x
+    world = distributed.current()
     penalties = torch.as_tensor(smoothness, dtype=torch.float64, device=device).expand(n_columns)
     rough = bool((penalties != 0).any())
     parameters = list(model.parameters())
     factors = dict(rate_factors or {})
     optimiser = AdamW(_groups(model, weight_decay, factors), lr=learning_rate, fused=True)
     settings: dict[str, Any] = {}
-    if checkpoint is not None or resume is not None:
+    if checkpoint is not None or resume is not None or world is not None:
         settings = {
             "seed": seed,
-            "data": checkpoints.fingerprint(x, validation, weights),
+            "data": (table.fingerprint(), checkpoints.fingerprint(validation)),
             "epochs": epochs,
             "batch_size": batch_size,
             "learning_rate": float(learning_rate),
@@ -144,48 +150,51 @@ def train(
             "model": [(name, *value.shape) for name, value in model.state_dict().items()],
         }
     position = Position() if resume is None else checkpoints.restore(resume, model, optimiser, settings)
-    n_batches = -(-len(x) // batch_size)
-    bar = TrainingBar(epochs * n_batches, batch_size=batch_size, done=position.step, shown=progress)
+    if world is not None:
+        world.require_same({**settings, "the step to go on from": position.step})
+    means_of = objective(model, world)
+    first = world is None or world.rank == 0
+    n_batches = -(-table.shape[0] // batch_size)
+    bar = TrainingBar(epochs * n_batches, batch_size=batch_size, done=position.step, shown=progress if first else False)
     written = time.monotonic()
 
     def write() -> None:
         nonlocal written
-        if checkpoint is not None:
+        if checkpoint is not None and first:
             checkpoints.save(checkpoint, model, optimiser, position, settings)
             written = time.monotonic()
 
     def rate_at(step: int) -> float:
         return learning_rate * schedule(step / n_batches, epochs)
 
-    def take_step(order: Tensor) -> None:
+    def take_step(batch: Batch) -> None:
         started = time.monotonic()
-        rows = order[position.batch * batch_size :][:batch_size]
         for group in optimiser.param_groups:
             group["lr"] = group["factor"] * rate_at(position.step)
         warmth = min(1.0, position.step / (n_batches * kl_warmup)) if kl_warmup > 0 else 1.0
-        terms = model.terms(x[rows], generator=_stream(device, seed, "noise", position.step), penalty=rough)
-        share = None if weights is None else weights[rows]
-        log_likelihood, kl = _mean(terms.log_likelihood, share), _mean(terms.kl, share)
-        loss = beta * warmth * kl - log_likelihood
+        means = means_of(batch, generator=_stream(device, seed, "noise", position.step), penalty=rough)
+        loss = beta * warmth * means.kl - means.log_likelihood
         if rough:
-            loss = loss + penalties @ terms.roughness
+            loss = loss + penalties @ means.roughness
         optimiser.zero_grad()
         loss.backward()
         norm = nn.utils.clip_grad_norm_(parameters, clip_norm)
         # the one transfer from the device in a step
-        numbers = torch.stack([value.detach().double() for value in (loss, norm, log_likelihood, kl)]).tolist()
+        values = (loss, norm, means.log_likelihood, means.kl)
+        stacked = torch.stack([value.detach().double() for value in values])
+        numbers = (stacked if world is None else world.mean(stacked)).tolist()
         if not all(map(math.isfinite, numbers)):
             noise = _stream(device, seed, "noise", position.step)
-            raise TrainingError(_complaint(model, x, rows, noise, position))
+            raise TrainingError(_complaint(model, batch, noise, position))
         with changes:
             optimiser.step()
-            position.advance(len(rows), log_likelihood=numbers[2], kl=numbers[3], seconds=time.monotonic() - started)
+            position.advance(len(batch.x), log_likelihood=numbers[2], kl=numbers[3], seconds=time.monotonic() - started)
         if bar.due:
             bar.update(position.step, epoch=position.epoch + 1, loss=numbers[0], kl=numbers[3])
 
     def close_epoch() -> None:
         started = time.monotonic()
-        held_out = None if validation is None else _held_out_elbo(model, validation, seed, position.epoch)
+        held_out = None if validation is None else _held_out_elbo(model, validation, seed, position.epoch, world)
         with changes:
             record = position.close_epoch(
                 held_out, learning_rate=rate_at(position.step - 1), seconds=time.monotonic() - started
@@ -194,15 +203,14 @@ def train(
                 position.best = {name: value.clone() for name, value in model.state_dict().items()}
             position.stopped_early = patience is not None and record.epoch - (position.best_epoch or 0) >= patience
         bar.validated(held_out)
-        if callback is not None:
+        if callback is not None and first:
             callback(record)
 
     try:
         with bar, _threads_worth_having(model, batch_size), undivided() as changes:
             while position.epoch < epochs and not position.stopped_early:
-                order = torch.randperm(len(x), generator=_stream("cpu", seed, "order", position.epoch)).to(device)
-                while position.batch < n_batches:
-                    take_step(order)
+                for batch in table.epoch(position.epoch, seed=seed, batch_size=batch_size, first=position.batch):
+                    take_step(batch)
                     if time.monotonic() - written >= checkpoint_seconds:
                         write()
                 close_epoch()
@@ -234,12 +242,6 @@ def _threads_worth_having(model: nn.Module, batch_size: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def _stream(device: torch.device | str, *key: int | str) -> torch.Generator:
-    """A generator of its own for every key."""
-    digest = hashlib.blake2b(repr(key).encode(), digest_size=8).digest()
-    return torch.Generator(device=device).manual_seed(int.from_bytes(digest, "little") >> 1)
-
-
 def _groups(model: nn.Module, weight_decay: float, factors: Mapping[str, float]) -> list[dict[str, Any]]:
     """Parameters for the optimiser: weight matrices decay, the rest does not; some have steps of their own size."""
     matrices = {id(module.weight) for module in model.modules() if isinstance(module, nn.Linear)}
@@ -258,14 +260,20 @@ def _groups(model: nn.Module, weight_decay: float, factors: Mapping[str, float])
     ]
 
 
-def _mean(values: Tensor, shares: Tensor | None) -> Tensor:
-    return values.mean() if shares is None else (shares * values).mean()
-
-
 @torch.no_grad()
-def _held_out_elbo(model: GenerativeModel, validation: Tensor, seed: int, epoch: int) -> float:
-    noise = _stream(validation.device, seed, "held out", epoch)
-    values = torch.cat([model.elbo(rows, generator=noise) for rows in validation.split(HELD_OUT_ROWS)])
+def _held_out_elbo(
+    model: GenerativeModel, validation: Tensor, seed: int, epoch: int, world: distributed.World | None
+) -> float:
+    rank, size = (0, 1) if world is None else (world.rank, world.size)
+    values = validation.new_zeros(len(validation))
+    for chunk, first in enumerate(range(0, len(values), HELD_OUT_ROWS)):
+        if chunk % size == rank:
+            rows = slice(first, first + HELD_OUT_ROWS)
+            # the first chunk has the key of old
+            noise = _stream(values.device, seed, "held out", epoch, *([chunk] if chunk else []))
+            values[rows] = model.elbo(validation[rows], generator=noise)
+    if world is not None:
+        values = world.mean(values) * size
     if not bool(values.isfinite().all()):
         bad = (~values.isfinite()).nonzero()[:, 0].tolist()
         raise TrainingError(
@@ -275,9 +283,9 @@ def _held_out_elbo(model: GenerativeModel, validation: Tensor, seed: int, epoch:
     return float(values.mean())
 
 
-def _complaint(model: GenerativeModel, x: Tensor, rows: Tensor, noise: torch.Generator, position: Position) -> str:
+def _complaint(model: GenerativeModel, batch: Batch, noise: torch.Generator, position: Position) -> str:
     """Which rows made a loss or its gradient no number."""
-    elbo = model.elbo(x[rows], generator=noise)
+    elbo = model.elbo(batch.x, generator=noise)
     bad = ~elbo.detach().isfinite()
     what = "loss"
     if not bool(bad.any()):
@@ -286,10 +294,12 @@ def _complaint(model: GenerativeModel, x: Tensor, rows: Tensor, noise: torch.Gen
         for row, value in enumerate(elbo):
             gradients = torch.autograd.grad(value, parameters, retain_graph=True, allow_unused=True)
             bad[row] = not all(bool(part.isfinite().all()) for part in gradients if part is not None)
-    culprits = rows[bad].tolist() or rows.tolist()
+    numbers = batch.rows.to(bad.device)
+    bad = bad if bool(bad.any()) else torch.ones_like(bad)
+    culprits, values = numbers[bad].tolist(), batch.x[bad][0].tolist()
     return (
         f"epoch {position.epoch + 1}, batch {position.batch + 1}: the {what} is not finite for {_listed(culprits)} "
-        f"of x, the first being {x[culprits[0]].tolist()}; check these values, or lower learning_rate. "
+        f"of x, the first being {values}; check these values, or lower learning_rate. "
         "The model has the weights from before this batch"
     )
 

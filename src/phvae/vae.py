@@ -197,7 +197,13 @@ class VAE(GenerativeModel):
         return posterior
 
     def terms(
-        self, x: Tensor, *, generator: torch.Generator | None = None, n_samples: int = 1, penalty: bool = False
+        self,
+        x: Tensor,
+        *,
+        generator: torch.Generator | None = None,
+        n_samples: int = 1,
+        penalty: bool = False,
+        part: tuple[int, int] | None = None,
     ) -> Terms:
         """The parts of the bound, in float64, from one pass through the networks.
 
@@ -206,18 +212,23 @@ class VAE(GenerativeModel):
             generator: Source of the noise; the global one of torch when omitted.
             n_samples: Draws from the posterior per row.
             penalty: Also ask the decoder for its roughness, at the first rows; otherwise that is 0.
+            part: Where the rows are only those from ``part[0]`` on of a batch of ``part[1]``: they get the noise that
+                they would get in the whole batch, and a roughness of which the sum over all parts is that of the batch.
 
         Returns:
             ``E_q[log p(x | z)]`` and ``KL[q(z | x) || p(z)]``, ``(n,)`` each; the decoder's roughness, ``(D,)``.
         """
         posterior = self.posterior(x)
         # the common case of one draw goes without an axis to average over
-        z = _draws(posterior, () if n_samples == 1 else (n_samples,), generator)
+        z = _draws(posterior, () if n_samples == 1 else (n_samples,), generator, part)
         outputs = self.decoder.outputs(z)
         log_likelihood = _row_mean(self.decoder.law(outputs).log_prob(x))
         kl = _row_mean(self.prior.divergence(posterior, z).double())
-        few = outputs[..., :ROUGHNESS_ROWS, :, :]
-        roughness = self.decoder.roughness(few) if penalty else log_likelihood.new_zeros(x.shape[-1])
+        few = outputs[..., : ROUGHNESS_ROWS if part is None else max(0, ROUGHNESS_ROWS - part[0]), :, :]
+        rough = penalty and few.shape[-3] > 0
+        roughness = self.decoder.roughness(few) if rough else log_likelihood.new_zeros(x.shape[-1])
+        if part is not None:
+            roughness = roughness * (few.shape[-3] / min(ROUGHNESS_ROWS, part[1]))
         return Terms(log_likelihood, kl, roughness)
 
     def log_likelihood(
@@ -301,8 +312,12 @@ def _row_mean(values: Tensor) -> Tensor:
     return values if values.ndim == 1 else values.mean(0)
 
 
-def _draws(posterior: Normal, leading: tuple[int, ...], generator: torch.Generator | None) -> Tensor:
-    """Reparameterised draws ``mean + deviation · noise``, shape ``leading + (n, latent_dim)``."""
+def _draws(
+    posterior: Normal, leading: tuple[int, ...], generator: torch.Generator | None, part: tuple[int, int] | None = None
+) -> Tensor:
+    """Reparameterised draws ``mean + deviation · noise``, shape ``leading + (n, latent_dim)``; `part` as in `terms`."""
     mean = posterior.loc
-    noise = torch.randn((*leading, *mean.shape), dtype=mean.dtype, device=mean.device, generator=generator)
-    return mean + posterior.scale * noise
+    first, total = (0, len(mean)) if part is None else part
+    shape = (*leading, total, mean.shape[-1])
+    noise = torch.randn(shape, dtype=mean.dtype, device=mean.device, generator=generator)
+    return mean + posterior.scale * noise[..., first : first + len(mean), :]

@@ -39,6 +39,7 @@ def fit(
 ) -> None:
     """Learn the joint law of the columns of a table."""
     began = time.monotonic()
+    given_resume = resume
     kept = checkpoint or resume or output.with_name(f"{output.name}.checkpoint")
     for place in (output, kept):
         options.require_place(place)
@@ -49,20 +50,27 @@ def fit(
         talk, table, columns=columns, where=where, missing=missing, delimiter=delimiter, decimal=decimal
     )
     with talk.working("starting"):
-        from phvae import PHVAE
+        from phvae import PHVAE, distributed
         from phvae.settings import seed_of
 
-    # drawn here, so that the hint of an interrupted run can name it
-    seed = given["random_state"] = seed_of(given.get("random_state"))
-    model = PHVAE(**given, verbose=not talk.quiet)
-    try:
-        with sheet.named():
-            model.fit(sheet.table, checkpoint=kept, resume=resume)
-    except KeyboardInterrupt as interrupt:
-        interrupt.__notes__ = [_hint(interrupt, context, kept, seed)]
-        raise
+    with distributed.joined() as world:
+        if resume is None and distributed.restarted() and kept.exists():
+            resume = kept
+            given.setdefault("random_state", _seed_of(kept))
+        # drawn here, so that the hint of an interrupted run can name it
+        seed = given["random_state"] = seed_of(given.get("random_state"), shared=True)
+        first = world is None or world.rank == 0
+        model = PHVAE(**given, verbose=first and not talk.quiet)
+        try:
+            with sheet.named():
+                model.fit(sheet.table, checkpoint=kept, resume=resume)
+        except KeyboardInterrupt as interrupt:
+            interrupt.__notes__ = [_hint(interrupt, context, kept, seed)]
+            raise
+    if not first:
+        return
     model.save(output)
-    if checkpoint is None and resume is None:
+    if checkpoint is None and given_resume is None:
         kept.unlink(missing_ok=True)
     _report(talk, model, output, time.monotonic() - began)
 
