@@ -17,12 +17,12 @@ TABLES = ("table1", "table2", "dependence", "ablation", "timing", "limitations")
 
 
 def one_law_page(folder: Path, budget: Budget) -> list[Path]:
-    return one_law.run(folder, quick=budget.effort < 1)
+    return one_law.run(folder, quick=budget.quick)
 
 
 def accuracy_page(folder: Path, budget: Budget) -> list[Path]:
     path = folder / "accuracy.md"
-    path.write_text(accuracy.summary(accuracy.run(folder / f"accuracy-{budget.name}.csv", quick=budget.effort < 1)))
+    path.write_text(accuracy.summary(accuracy.run(folder / f"accuracy-{budget.name}.csv", quick=budget.quick)))
     return [path]
 
 
@@ -71,7 +71,7 @@ def write(names: Sequence[str], found: list[Row], budget: Budget, folder: Path) 
         hours = sum(row.value for row in own if row.metric == rows.LAST) / 3600
         jobs = len({row.job for row in own})
         head = f"Budget: {budget.name}. {jobs:,} fits and searches, {hours:.2f} processor hours.\n\n"
-        if budget.effort < 1:
+        if budget.quick:
             head += "Models are hardly trained here: these numbers say that everything runs, and nothing else.\n\n"
         page = folder / f"{name}-{budget.name}.md"
         page.write_text(head + import_module(f"experiments.{name}").report(own) + "\n", encoding="utf-8")

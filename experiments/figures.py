@@ -30,7 +30,7 @@ REAL, INK = "#4a4f58", "#4a4f58"
 
 def run(folder: Path, budget: Budget) -> list[Path]:
     """Draw what can be drawn; a figure of a file that is not at hand is left out, and said so."""
-    paths = approximation.run(folder, quick=budget.effort < 1)
+    paths = approximation.run(folder, quick=budget.quick)
     figures = {
         "weibull": weibull,
         "danish-tail": lambda b: tail("Danish fire", "loss [million kroner]", b),

@@ -8,10 +8,11 @@ import multiprocessing
 import os
 import time
 import warnings
-from collections.abc import Iterable, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from collections.abc import Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from importlib import import_module
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from experiments import rows
-from experiments.frame import Budget, Job, Settings
+from experiments.frame import SETTINGS, Budget, Job, Settings
 from experiments.rows import Row
 from phvae.metrics import MetricWarning
 from phvae.training import TrainingError
@@ -28,7 +29,7 @@ TUNING = "tuning"
 
 
 def run(experiments: Sequence[str], budget: Budget, path: Path, *, processes: int | None = None) -> list[Row]:
-    """Do what the file does not hold yet; returns all of its rows of this budget.
+    """Do what the file does not hold yet, the first seed of everything first; returns all of its rows of this budget.
 
     A job that fails for another reason than divergence is named at the end, and everything else is still done.
     """
@@ -36,9 +37,7 @@ def run(experiments: Sequence[str], budget: Budget, path: Path, *, processes: in
     known = [row for row in rows.mend(path) if row.budget == budget.name]
     jobs = [job for name in experiments for job in import_module(f"experiments.{name}").jobs(budget)]
     failures: list[str] = []
-    tuning = list(dict.fromkeys(job for job in map(tuned_in, jobs) if job is not None)) if budget.searched else []
-    for stage in (tuning, jobs):
-        known += _stage(stage, known, budget, path, processes, failures)
+    known += _work(jobs, known, budget, path, processes, failures)
     for failure in failures:
         Console(stderr=True).print(failure, style="red", markup=False, highlight=False)
     return known
@@ -48,6 +47,24 @@ def tuned_in(job: Job) -> Job | None:
     """The job that searches the settings of another, where there are any to search."""
     found: Job | None = import_module(f"experiments.{job.experiment}").tuned_in(job)
     return found
+
+
+def round_of(job: Job) -> float:
+    """Jobs of earlier rounds come first: the first seed of all, then the second."""
+    found: float = import_module(f"experiments.{job.experiment}").round_of(job)
+    return found
+
+
+def in_order(jobs: Sequence[Job], done: set[Job], budget: Budget) -> dict[Job, Job | None]:
+    """What is to be done, round by round, with the search that each fit waits for; searches come before their fits."""
+    ordered: dict[Job, Job | None] = {}
+    for job in sorted(jobs, key=round_of):
+        source = tuned_in(job) if budget.searched else None
+        if job not in done:
+            if source is not None and source not in done:
+                ordered.setdefault(source, None)
+            ordered[job] = source
+    return ordered
 
 
 def execute(job: Job, budget: Budget, settings: Settings) -> dict[str, float]:
@@ -64,54 +81,55 @@ def execute(job: Job, budget: Budget, settings: Settings) -> dict[str, float]:
     return {**scores, rows.LAST: time.process_time() - began}
 
 
-def _stage(
-    jobs: Iterable[Job], known: list[Row], budget: Budget, path: Path, processes: int | None, failures: list[str]
+def _work(
+    jobs: Sequence[Job], known: list[Row], budget: Budget, path: Path, processes: int | None, failures: list[str]
 ) -> list[Row]:
     done = {row.job for row in known}
-    todo = [job for job in jobs if job not in done]
+    waiting = in_order(jobs, done, budget)
     found: list[Row] = []
-    if not todo:
+    if not waiting:
         return found
-    chosen: dict[Job, Settings] = {}
+    chosen: dict[Job, Settings] = {job: {} for job in done}
     for row in known:
-        if row.protocol.startswith(TUNING) and row.metric in ("learning_rate", "epochs"):
-            chosen.setdefault(row.job, {})[row.metric] = row.value
+        if row.protocol == TUNING and row.metric in SETTINGS:
+            chosen[row.job][row.metric] = row.value
     console = Console(stderr=True)
     columns = (
         TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
         TimeRemainingColumn(), TextColumn("{task.fields[note]}"),
     )  # fmt: skip
-    diverged = 0
+    diverged, workers = 0, processes or os.cpu_count() or 1
     with (
         Progress(*columns, console=console, disable=not console.is_terminal) as bar,
         ProcessPoolExecutor(
-            processes or os.cpu_count(),
-            mp_context=multiprocessing.get_context("spawn"),
-            initializer=_one_thread,
-            max_tasks_per_child=200,
+            workers, mp_context=multiprocessing.get_context("spawn"), initializer=_one_thread, max_tasks_per_child=200
         ) as pool,
     ):
-        label = "searching settings" if todo[0].protocol.startswith(TUNING) else "fitting and scoring"
-        task = bar.add_task(label, total=len(todo), note="")
+        task = bar.add_task("searching, fitting, scoring", total=len(waiting), note="")
         running: dict[Future[Any], Job] = {}
-        for job in todo:
-            source = tuned_in(job) if budget.searched and not job.protocol.startswith(TUNING) else None
-            running[pool.submit(execute, job, budget, chosen.get(source, {}) if source else {})] = job
-        for future in as_completed(running):
-            job = running[future]
-            try:
-                scores = future.result()
-            except BrokenProcessPool:
-                raise SystemExit(f"a worker was killed; {path} holds what was done, run again to go on") from None
-            except Exception as error:  # one job must not take the others with it
-                failures.append(f"{'/'.join(map(str, job))}: {type(error).__name__}: {error}")
+        while waiting or running:
+            ready = (job for job, source in waiting.items() if source is None or source in chosen)
+            for job in islice(ready, workers - len(running)):
+                running[pool.submit(execute, job, budget, chosen.get(waiting[job] or job, {}))] = job
+            waiting = {job: source for job, source in waiting.items() if job not in running.values()}
+            for future in wait(running, return_when=FIRST_COMPLETED).done:
+                job = running.pop(future)
+                # fits go on with the values of the model itself where the search of its settings has failed
+                chosen[job] = {}
                 bar.advance(task)
-                continue
-            fresh = [Row(budget.name, *job, metric, value) for metric, value in scores.items()]
-            rows.append(path, fresh)
-            found += fresh
-            diverged += scores["diverged"] > 0
-            bar.update(task, advance=1, note=f"{diverged} diverged" if diverged else "")
+                try:
+                    scores = future.result()
+                except BrokenProcessPool:
+                    raise SystemExit(f"a worker was killed; {path} holds what was done, run again to go on") from None
+                except Exception as error:  # one job must not take the others with it
+                    failures.append(f"{'/'.join(map(str, job))}: {type(error).__name__}: {error}")
+                    continue
+                fresh = [Row(budget.name, *job, metric, value) for metric, value in scores.items()]
+                rows.append(path, fresh)
+                found += fresh
+                chosen[job] = {name: value for name, value in scores.items() if name in SETTINGS}
+                diverged += scores["diverged"] > 0
+                bar.update(task, note=f"{diverged} diverged" if diverged else "")
     return found
 
 

@@ -36,7 +36,12 @@ def jobs(budget: Budget) -> Iterator[Job]:
 
 
 def tuned_in(job: Job) -> Job | None:
-    return TASKS[job.data].tuned_in(job) if MODELS[job.model].tunable else None
+    return MODELS[job.model].tuned_in(TASKS[job.data], job)
+
+
+def round_of(job: Job) -> float:
+    """Two seeds for one of the other experiments."""
+    return job.seed / 2 + MODELS[job.model].later
 
 
 def run(job: Job, budget: Budget, settings: Settings) -> dict[str, float]:
@@ -44,7 +49,7 @@ def run(job: Job, budget: Budget, settings: Settings) -> dict[str, float]:
     assert isinstance(task.law, Law)
     train = task.train(job.protocol, job.seed, budget)
     if job.protocol == "tuning":
-        return model.tune(task, train)
+        return model.tune(task, train, budget)
     fitted = model.fit(task, train, job.seed, budget, settings)
     generated = fitted.sample(budget.generated[0], key(*job))[:, 0]
     scores = {

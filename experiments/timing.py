@@ -48,13 +48,18 @@ def tuned_in(job: Job) -> Job | None:
     return None
 
 
+def round_of(job: Job) -> float:
+    """A job waits for those of its seed, and for no others."""
+    return job.seed
+
+
 def run(job: Job, budget: Budget, settings: Settings) -> dict[str, float]:
     task = TASKS[job.data]
     assert isinstance(task.law, Law)
     train = task.train(job.protocol, job.seed, budget)
     fresh = task.law.sample(len(train), key(*job[:4], "fresh"))[:, None]
     configuration, phases = job.model.split(", m = ")
-    extra = {"epochs": 2} if budget.effort < 1 and configuration != "defaults" else {}
+    extra = {"epochs": 2} if budget.quick and configuration != "defaults" else {}
     model = CONFIGURATIONS[configuration](n_phases=int(phases), random_state=job.seed, **extra)
     # the kernels are compiled on first use, which is no time of training
     PHVAE.paper(n_phases=int(phases), epochs=1, random_state=0).fit(train[:200])

@@ -1,17 +1,21 @@
 """The frame of the experiments: rows that survive a crash, jobs named once, tables that say what is missing."""
 
 import math
+from concurrent.futures import Future
+from dataclasses import replace
+from functools import partial
 from importlib import import_module
 
 import numpy as np
 import pytest
 
-from experiments import rows, runner, table1, tables
+from experiments import dependence, rows, runner, table1, table2, tables
 from experiments.__main__ import TABLES
-from experiments.frame import FULL, QUICK, Job, Real, Synthetic, key
+from experiments.frame import FULL, QUICK, SHARE, Job, Model, Real, Synthetic, key
 from experiments.paper_numbers import ABLATION, DEPENDENCE, TABLE_1, TABLE_2, TIMING, Printed
 from experiments.rows import Row
 from experiments.tables import Cell
+from phvae.baselines.baseline import Baseline
 from phvae.datasets import PAPER_COPULA, PAPER_LAWS, Dataset
 from phvae.metrics import tail_mass
 from phvae.training import TrainingError
@@ -67,7 +71,7 @@ def test_jobs_are_named_once_and_searched_where_nothing_is_scored(name, budget):
     assert {job.experiment for job in jobs} == {name}
     for job in jobs:
         source = module.tuned_in(job)
-        assert source is None or (source not in jobs and source.protocol.startswith("tuning"))
+        assert source is None or (source not in jobs and source.protocol == runner.TUNING)
 
 
 @pytest.mark.parametrize("name", TABLES)
@@ -98,11 +102,14 @@ def test_halves_share_no_row_and_are_drawn_anew_for_every_seed():
     train, held_out = task.split("half", 0, FULL)
     assert sorted([*train[:, 0], *held_out[:, 0]]) == list(range(101))
     assert set(train[:, 0]) != set(task.split("half", 1, FULL)[0][:, 0])
-    # the search of a half sees its training rows and no others
-    job = Job("table2", "numbers", "half", 1, "any")
-    searched = task.tuned_in(job)
-    assert (searched.protocol, searched.seed) == ("tuning half", 1)
-    assert (task.split(searched.protocol, searched.seed, FULL)[0] == task.split("half", 1, FULL)[0]).all()
+    # the search sees rows that are held out for no seed
+    searched = task.tuned_in(Job("table2", "numbers", "half", 1, "any"))
+    assert (searched.protocol, searched.seed) == ("tuning", 0)
+    tuning, none = task.split(searched.protocol, searched.seed, FULL)
+    assert none is None
+    assert len(tuning) == 25
+    for seed in range(3):
+        assert set(tuning[:, 0]) <= set(task.split("half", seed, FULL)[0][:, 0])
 
 
 def load_numbers():
@@ -130,10 +137,11 @@ def test_a_run_that_diverges_is_a_row(monkeypatch):
 
 
 def test_a_run_goes_on_where_it_stopped_and_searched_settings_reach_the_fits(tmp_path, monkeypatch):
-    monkeypatch.setattr(table1, "jobs", lambda budget: [JOB, JOB._replace(seed=1), JOB._replace(model="PH-VAE")])
+    ours = JOB._replace(model="PH-VAE")
+    monkeypatch.setattr(table1, "jobs", lambda budget: [JOB, JOB._replace(seed=1), ours])
     path = tmp_path / "rows.csv"
     done = [Row("quick", *JOB, "KS_tail", 0.5), Row("quick", *JOB, "seconds", 1.0)]
-    search = table1.tuned_in(JOB._replace(model="PH-VAE"))
+    search = table1.tuned_in(ours)
     rows.mend(path)
     rows.append(path, done)
     started = []
@@ -149,26 +157,87 @@ def test_a_run_goes_on_where_it_stopped_and_searched_settings_reach_the_fits(tmp
             pass
 
         def submit(self, function, job, budget, settings):
-            from concurrent.futures import Future
-
             started.append((job, settings))
             future = Future()
-            future.set_result({"learning_rate": 0.25, "epochs": 3.0, "diverged": 0.0, "seconds": 1.0})
+            future.set_result({"learning_rate": 0.25, SHARE: 0.5, "KS_tail": 1.0, "diverged": 0.0, "seconds": 1.0})
             return future
 
     monkeypatch.setattr(runner, "ProcessPoolExecutor", Pool)
-    from dataclasses import replace
-
-    found = runner.run(["table1"], replace(QUICK, searched=True), path)
+    budget = replace(QUICK, searched=True)
+    found = runner.run(["table1"], budget, path, processes=1)
     assert found[:2] == done
+    # the second seed waits for the first one of every model, and a fit for its search
     assert started == [
         (search, {}),
+        (ours, {"learning_rate": 0.25, SHARE: 0.5}),
         (JOB._replace(seed=1), {}),
-        (JOB._replace(model="PH-VAE"), {"learning_rate": 0.25, "epochs": 3.0}),
     ]
     started.clear()
-    assert runner.run(["table1"], replace(QUICK, searched=True), path) == found
+    assert runner.run(["table1"], budget, path) == found
     assert started == []
+
+
+def test_a_search_that_fails_leaves_the_fits_their_own_settings(tmp_path, monkeypatch):
+    ours = JOB._replace(model="PH-VAE")
+    source = table1.tuned_in(ours)
+    lost = [Row("quick", *source, "diverged", 1.0), Row("quick", *source, "seconds", 1.0)]
+    order = runner.in_order([ours], {row.job for row in lost}, replace(QUICK, searched=True))
+    assert order == {ours: source}
+
+
+class Trained(Baseline):
+    """Its best step size is 2e-3, its best number of epochs 10, its best spread 0.1; its objective knows of two."""
+
+    name = "trained"
+
+    def __init__(self, *, epochs=40, learning_rate=1e-3, spread=1.0):
+        self.epochs, self.learning_rate, self.spread = epochs, learning_rate, spread
+
+    def resolved(self, n_rows, n_columns):
+        return {"epochs": self.epochs}
+
+    def _fit(self, x, seed):
+        if self.learning_rate == 8e-3:
+            raise TrainingError("diverged")
+
+    def _draw(self, n, seed):
+        return np.random.default_rng(seed).exponential(10 * self.spread, (n, 1))
+
+    def objective(self, x, seed=0):
+        return -abs(math.log(self.learning_rate / 2e-3)) - abs(self.epochs - 10)
+
+
+def test_a_search_compares_own_settings_by_their_rows_and_step_sizes_and_epochs_by_the_objective():
+    task = Synthetic("Weibull", PAPER_LAWS["Weibull"], 200)
+    trained = Model("trained", Trained, choices=({"spread": 1.0}, {"spread": 0.1}))
+    found = trained.tune(task, task.train("tuning", 0, FULL), replace(FULL, effort=0.5))
+    assert found == {
+        "spread": 0.1,
+        "learning_rate": 2e-3,
+        SHARE: 0.5,
+        "fits in search": 5,
+        "diverged in search": 1,
+    }
+    fitted = trained.fit(task, task.train("fixed", 0, FULL), 0, replace(FULL, effort=0.5), {SHARE: 0.5, "spread": 0.1})
+    assert (fitted.epochs, fitted.spread) == (10, 0.1)
+    # a model that names its epochs keeps them in a full run, and a model without any has nothing to search
+    own = Model("own", partial(Trained, epochs=13), own_epochs=True)
+    assert own.fit(task, task.train("fixed", 0, FULL), 0, FULL, {}).epochs == 13
+    assert own.fit(task, task.train("fixed", 0, FULL), 0, QUICK, {}).epochs == 1
+    still = Model("still", partial(Trained, epochs=0))
+    assert still.tune(task, task.train("tuning", 0, FULL), FULL)["fits in search"] == 0
+
+
+def test_every_trained_model_of_a_table_is_searched():
+    """The two Gaussian VAEs are one model that is searched once; models of ours per column share the joint search."""
+    for module in (table1, table2, dependence):
+        for name, model in module.MODELS.items():
+            job = next(job for job in module.jobs(FULL) if job.model == name)
+            trained = hasattr(model.make, "func") and hasattr(model.make.func, "resolved")
+            source = module.tuned_in(job)
+            assert (source is not None) == (trained and not model.own_epochs)
+            assert source is None or source.model in module.MODELS
+            assert len(model.choices) == (6 if name == "t3-VAE" else 0)
 
 
 # tables

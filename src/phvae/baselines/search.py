@@ -1,4 +1,4 @@
-"""The same small search over step size and epochs for every model, on rows held out of the training data."""
+"""Settings chosen by rows held out of the training data, in the same small search for every model."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from phvae.training import TrainingError
 
-__all__ = ["Choice", "Trial", "search"]
+__all__ = ["Choice", "Trial", "compare", "objective", "search"]
 
 Array = NDArray[np.float64]
 
@@ -37,8 +37,8 @@ class Searchable(Protocol):
 class Trial:
     """One setting and how it did.
 
-    `objective` is that of the held-out rows, in nats per row; None if the run diverged. It compares settings of one
-    model; between models it may be a bound of another quantity.
+    `objective` is the score on the held-out rows, in nats per row where it is what training maximises; None if the run
+    diverged. It compares settings of one model; between models it may be a bound of another quantity.
     """
 
     settings: dict[str, Any]
@@ -59,6 +59,11 @@ class Choice:
         return sum(trial.objective is None for trial in self.trials)
 
 
+def objective(model: Searchable, out: Array, seed: int) -> float:
+    """What training maximises, on rows not seen."""
+    return model.objective(out, seed=seed)
+
+
 def search(
     make: Callable[..., Searchable],
     x: Array,
@@ -71,8 +76,7 @@ def search(
     """Choose step size and epochs of a model by rows held out of the training data. Test rows are never seen.
 
     Every pair of a step size and a share of the epochs is one fit. A model that takes no epochs by itself has nothing
-    to choose and keeps its own values. The smallest value of every column is never held out: where a model estimates
-    the lower end of its support, a held-out row below it would have probability zero whatever the setting.
+    to choose and keeps its own values.
 
     Args:
         make: Makes an unfitted model from ``learning_rate`` and ``epochs``; a class, or a partial of one.
@@ -88,25 +92,54 @@ def search(
     Raises:
         TrainingError: Every run diverged.
     """
-    kept, out = _hold_out(x, held_out, seed)
-    epochs = make().resolved(*kept.shape)["epochs"]
+    epochs = make().resolved(len(x) - round(held_out * len(x)), x.shape[1])["epochs"]
     candidates: list[dict[str, Any]] = [{}]
     if epochs:
         lengths = sorted({max(1, round(share * epochs)) for share in budgets})
         candidates = [{"learning_rate": rate, "epochs": length} for rate in learning_rates for length in lengths]
+    return compare(make, x, candidates, seed=seed, held_out=held_out)
+
+
+def compare(
+    make: Callable[..., Searchable],
+    x: Array,
+    candidates: Sequence[dict[str, Any]],
+    *,
+    score: Callable[[Any, Array, int], float] = objective,
+    seed: int = 0,
+    held_out: float = HELD_OUT,
+) -> Choice:
+    """Fit a model with each of several settings, and score each on the same rows held out of the training data.
+
+    The smallest value of every column is never held out: where a model estimates the lower end of its support, a
+    held-out row below it would have probability zero whatever the setting.
+
+    Args:
+        make: Makes an unfitted model from any of the settings.
+        x: All training rows, shape ``(n, D)``.
+        candidates: Settings to try.
+        score: Of a fitted model, held-out rows and a seed, the larger the better: `objective` says nothing where a
+            setting changes what it measures.
+        seed: Seed of the rows held out, of all fits and of the score.
+        held_out: Share of the rows to hold out.
+
+    Raises:
+        TrainingError: Every run diverged.
+    """
+    kept, out = _hold_out(x, held_out, seed)
     trials = []
     for settings in candidates:
         began = time.perf_counter()
         try:
-            objective = make(**settings).fit(kept, seed=seed).objective(out, seed=seed)
+            value = score(make(**settings).fit(kept, seed=seed), out, seed)
         except TrainingError:
-            objective = -np.inf
-        finite = bool(np.isfinite(objective))
-        trials.append(Trial(settings, objective if finite else None, time.perf_counter() - began))
+            value = -np.inf
+        finite = bool(np.isfinite(value))
+        trials.append(Trial(settings, value if finite else None, time.perf_counter() - began))
     scores = [-np.inf if trial.objective is None else trial.objective for trial in trials]
     best = int(np.argmax(scores))
     if scores[best] == -np.inf:
-        raise TrainingError(f"all {len(trials)} runs of the search diverged, with {candidates}")
+        raise TrainingError(f"all {len(trials)} runs of the search diverged, with {list(candidates)}")
     return Choice(trials[best].settings, tuple(trials))
 
 
