@@ -31,16 +31,12 @@ TUNING = "tuning"
 def run(experiments: Sequence[str], budget: Budget, path: Path, *, processes: int | None = None) -> list[Row]:
     """Do what the file does not hold yet, the first seed of everything first; returns all of its rows of this budget.
 
-    A job that fails for another reason than divergence is named at the end, and everything else is still done.
+    A job that fails for another reason than divergence is named, and everything else is still done.
     """
     os.environ["OMP_NUM_THREADS"] = "1"  # read by the libraries of a worker when they are imported
     known = [row for row in rows.mend(path) if row.budget == budget.name]
     jobs = [job for name in experiments for job in import_module(f"experiments.{name}").jobs(budget)]
-    failures: list[str] = []
-    known += _work(jobs, known, budget, path, processes, failures)
-    for failure in failures:
-        Console(stderr=True).print(failure, style="red", markup=False, highlight=False)
-    return known
+    return known + _work(jobs, known, budget, path, processes)
 
 
 def tuned_in(job: Job) -> Job | None:
@@ -81,9 +77,7 @@ def execute(job: Job, budget: Budget, settings: Settings) -> dict[str, float]:
     return {**scores, rows.LAST: time.process_time() - began}
 
 
-def _work(
-    jobs: Sequence[Job], known: list[Row], budget: Budget, path: Path, processes: int | None, failures: list[str]
-) -> list[Row]:
+def _work(jobs: Sequence[Job], known: list[Row], budget: Budget, path: Path, processes: int | None) -> list[Row]:
     done = {row.job for row in known}
     waiting = in_order(jobs, done, budget)
     found: list[Row] = []
@@ -122,7 +116,8 @@ def _work(
                 except BrokenProcessPool:
                     raise SystemExit(f"a worker was killed; {path} holds what was done, run again to go on") from None
                 except Exception as error:  # one job must not take the others with it
-                    failures.append(f"{'/'.join(map(str, job))}: {type(error).__name__}: {error}")
+                    message = f"{'/'.join(map(str, job))}: {type(error).__name__}: {error}"
+                    console.print(message, style="red", markup=False, highlight=False, soft_wrap=True)
                     continue
                 fresh = [Row(budget.name, *job, metric, value) for metric, value in scores.items()]
                 rows.append(path, fresh)
