@@ -16,6 +16,8 @@ from phvae.training import TrainingError
 
 Array = np.ndarray
 Settings = dict[str, float]
+# The protocol of a job that searches settings.
+TUNING = "tuning"
 # The share of the epochs of the budget that a search has chosen.
 SHARE = "share of epochs"
 # What a search may say of a model: rows with these names reach its fits.
@@ -32,7 +34,7 @@ class Budget:
         few_seeds: Seeds where a fit is costly, or where many settings are compared.
         rows: Most training rows of one column, and of several.
         generated: Rows generated to score one column, and several.
-        effort: Share of the epochs that a model takes by itself, the most that any model is given; in large tables half.
+        effort: Share of the epochs of a model itself, the most that any model is given; in large tables half of it.
         searched: Step size and epochs of every trained model are searched on held-out rows first.
     """
 
@@ -169,7 +171,7 @@ class Model:
     own_epochs: bool = False
     by_task: bool = False
     tuned_as: str | None = None
-    later: int = 0
+    later: float = 0
 
     def tuned_in(self, task: Task, job: Job) -> Job | None:
         """The job that searches the settings of another, where there are any to search."""

@@ -40,7 +40,7 @@ def model(
     choices: Sequence[dict[str, float]] = (),
     own_epochs: bool = False,
     tuned_as: str | None = None,
-    later: int = 0,
+    later: float = 0,
     **settings: Any,
 ) -> Model:
     """A model whose name is that of its class, with settings; references are not searched unless they say so."""
@@ -93,8 +93,8 @@ NEURAL = [
 # They are told to have power tails, which is what these tables ask for.
 TOLD_TAILS = [
     model(XVAEWithParetoMargins, "reference", searched=True),
-    model(TailTransformFlow, "reference", searched=True, later=2),
-    model(LogTailTransformFlow, "reference", searched=True, later=2),
+    model(TailTransformFlow, "reference", searched=True, later=0.99),
+    model(LogTailTransformFlow, "reference", searched=True, later=0.99),
 ]
 CLASSICAL = [
     model(EmpiricalWithParetoTail, "reference"),

@@ -20,12 +20,10 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from experiments import rows
-from experiments.frame import SETTINGS, Budget, Job, Settings
+from experiments.frame import SETTINGS, TUNING, Budget, Job, Settings
 from experiments.rows import Row
 from phvae.metrics import MetricWarning
 from phvae.training import TrainingError
-
-TUNING = "tuning"
 
 
 def run(experiments: Sequence[str], budget: Budget, path: Path, *, processes: int | None = None) -> list[Row]:

@@ -1,12 +1,12 @@
 """Markdown tables from result rows: mean and standard deviation over seeds, beside the paper's numbers."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from experiments.frame import Job
+from experiments.frame import SETTINGS, TUNING, Job
 from experiments.paper_numbers import Printed
 from experiments.rows import Row
 
@@ -64,19 +64,20 @@ def table(
         printed: Numbers of the paper per model, one per column.
         floors: Models set in italics: no fit, or one that is told the family.
     """
-    lines = [f"| model | {' | '.join(columns)} |", "| --- |" + " --- |" * len(columns)]
+    lines = [f"| model | seeds | {' | '.join(columns)} |", "| --- |" + " --- |" * (1 + len(columns))]
     diverged = []
     for name in models:
         found = [summarise(rows, name, cell) for cell in columns.values()]
         if any(found):
             label = f"*{name}*" if name in floors else name
-            lines.append(f"| {label} | {' | '.join(map(show, found))} |")
+            behind = sorted({summary.seeds for summary in found if summary is not None})
+            lines.append(f"| {label} | {_range(behind)} | {' | '.join(map(show, found))} |")
         lost = {row.job for row in rows if row.model == name and row.metric == "diverged" and row.value > 0}
         lost = {job for job in lost if any((job.data, job.protocol) == cell[:2] for cell in columns.values())}
         if lost:
             diverged.append(f"{name} {len(lost)}")
     for name, numbers in (printed or {}).items():
-        lines.append(f"| {name}, as printed | {' | '.join(map(show_printed, numbers))} |")
+        lines.append(f"| {name}, as printed | | {' | '.join(map(show_printed, numbers))} |")
     seeds = {found.seeds for name in models for cell in columns.values() if (found := summarise(rows, name, cell))}
     note = f"Mean ± standard deviation over {_span(seeds)}." if seeds else "Nothing was run."
     note += f" Runs that diverged: {', '.join(diverged)}." if diverged else " No run diverged." if seeds else ""
@@ -112,49 +113,115 @@ def number(value: float, *, like: float | None = None) -> str:
     return f"{value:.1e}".replace("e-0", "e-").replace("e+0", "e")
 
 
-def standing(rows: Sequence[Row], ours: str, rivals: Sequence[str], columns: dict[str, Cell]) -> str:
-    """Whether ours is ahead of every rival in every cell; within one standard error of the difference it is a tie."""
-    lines = []
+def searched(rows: Sequence[Row], models: Sequence[str], data: Sequence[str]) -> str:
+    """What the search chose for each model: step size, share of the epochs of the budget, settings of its own."""
+    lines = ["### What the search chose", "", f"| model | {' | '.join(data)} |", "| --- |" + " --- |" * len(data)]
+    chosen: dict[tuple[str, str], dict[str, float]] = {}
+    for row in rows:
+        if row.protocol == TUNING and row.metric in SETTINGS:
+            chosen.setdefault((row.model, row.data), {})[row.metric] = row.value
+    for name in models:
+        if any((name, which) in chosen for which in data):
+            cells = [", ".join(f"{k} {v:g}" for k, v in chosen.get((name, which), {}).items()) for which in data]
+            lines.append(f"| {name} | {' | '.join(cell.replace('_', ' ') or NOT_RUN for cell in cells)} |")
+    return "\n".join(lines) if len(lines) > 4 else "Nothing was searched."
+
+
+class Verdict(NamedTuple):
+    """What became of one target: ``met``, ``level`` (within one standard error), ``missed``, or ``open``: no number."""
+
+    heading: str
+    outcome: str
+    text: str
+
+
+def standing(
+    rows: Sequence[Row],
+    ours: str,
+    rivals: Sequence[str],
+    columns: dict[str, Cell],
+    *,
+    told: Mapping[str, str] | None = None,
+) -> list[Verdict]:
+    """Whether ours is ahead of every rival in every cell; within one standard error of the difference it is a tie.
+
+    Args:
+        rows: Of one experiment.
+        ours: Model that has to be ahead.
+        rivals: Models it has to be ahead of.
+        columns: Cell under each heading.
+        told: A rival per data set whose decoder is the true family there: shown, and no rival.
+    """
+    found = []
     for heading, cell in columns.items():
         mine = summarise(rows, ours, cell)
         if mine is None or mine.available == 0:
-            lines.append(f"- {heading}: {ours} has no number.")
+            found.append(Verdict(heading, "open", f"{ours} has no number"))
             continue
-        behind = []
+        outcome, notes = "met", []
         for rival in rivals:
             theirs = summarise(rows, rival, cell)
             if theirs is None or theirs.available == 0 or theirs.mean >= mine.mean:
                 continue
-            error = math.hypot(np.nan_to_num(mine.error), np.nan_to_num(theirs.error))
-            tie = mine.mean - theirs.mean <= error
-            behind.append(f"{'level with' if tie else 'behind'} {rival} ({number(theirs.mean)})")
-        verdict = "ahead of every neural baseline" if not behind else ", ".join(behind)
-        lines.append(f"- {heading}: {number(mine.mean)}, {verdict}.")
-    return "\n".join(lines)
+            shown = f"{rival} ({number(theirs.mean)})"
+            if (told or {}).get(cell.data) == rival:
+                notes.append(f"behind {shown}, whose decoder is the true family")
+            elif mine.mean - theirs.mean <= _error_of_difference(mine, theirs):
+                notes.append(f"level with {shown}")
+                outcome = "level" if outcome == "met" else outcome
+            else:
+                notes.append(f"behind {shown}")
+                outcome = "missed"
+        text = f"{number(mine.mean)}, " + (", ".join(notes) or "ahead of all of them")
+        found.append(Verdict(heading, outcome, text))
+    return found
 
 
-def against_paper(rows: Sequence[Row], ours: str, columns: dict[str, tuple[Cell, Printed]]) -> str:
-    """Whether ours is at or below the paper's printed number in every cell."""
-    lines = []
+def against_paper(rows: Sequence[Row], ours: str, columns: dict[str, tuple[Cell, Printed]]) -> list[Verdict]:
+    """Whether ours is at or below the paper's printed number in every cell, by its own standard error at most above."""
+    found = []
     for heading, (cell, paper) in columns.items():
         mine = summarise(rows, ours, cell)
         if mine is None or mine.available == 0:
-            lines.append(f"- {heading}: {ours} has no number.")
+            found.append(Verdict(heading, "open", f"{ours} has no number"))
             continue
-        error = np.nan_to_num(mine.error)
-        word = (
-            "met"
-            if mine.mean <= paper.mean
-            else "within one standard error"
-            if mine.mean - paper.mean <= error
-            else "missed"
-        )
-        lines.append(f"- {heading}: {number(mine.mean)} against {number(paper.mean)} printed: {word}.")
-    return "\n".join(lines)
+        error = 0.0 if math.isnan(mine.error) else mine.error
+        outcome = "met" if mine.mean <= paper.mean else "level" if mine.mean - paper.mean <= error else "missed"
+        found.append(Verdict(heading, outcome, f"{number(mine.mean)} against {number(paper.mean)} printed"))
+    return found
+
+
+WORDS = {"met": "met", "level": "within one standard error", "missed": "missed", "open": "open"}
+
+
+def listed(verdicts: Sequence[Verdict]) -> str:
+    """One line per target."""
+    return "\n".join(f"- {v.heading}: {v.text}: {WORDS[v.outcome]}." for v in verdicts)
+
+
+def counted(verdicts: Sequence[Verdict]) -> str:
+    """How many targets were met, and those that were not, by name."""
+    if all(v.outcome == "open" for v in verdicts):
+        return "nothing was run."
+    counts = {outcome: [v for v in verdicts if v.outcome == outcome] for outcome in WORDS}
+    text = f"{len(counts['met'])} of {len(verdicts)} met"
+    if counts["level"]:
+        text += f", {len(counts['level'])} more within one standard error"
+    lost = [f"{v.heading} ({v.text})" for v in counts["missed"]]
+    text += f". Missed: {'; '.join(lost)}." if lost else ". None missed."
+    if counts["open"]:
+        text += f" Without a number: {', '.join(v.heading for v in counts['open'])}."
+    return text
+
+
+def _error_of_difference(one: Summary, other: Summary) -> float:
+    """Standard error of the difference of two means; one seed has none."""
+    return math.hypot(*(0.0 if math.isnan(found.error) else found.error for found in (one, other)))
 
 
 def _span(numbers: set[int]) -> str:
-    low, high = min(numbers), max(numbers)
-    if low == high:
-        return "1 seed" if low == 1 else f"{low} seeds"
-    return f"{low} to {high} seeds"
+    return f"{_range(sorted(numbers))} seed" + ("" if max(numbers) == 1 else "s")
+
+
+def _range(numbers: Sequence[int]) -> str:
+    return str(numbers[0]) if len(numbers) == 1 else f"{numbers[0]} to {numbers[-1]}"

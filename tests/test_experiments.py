@@ -11,7 +11,7 @@ import pytest
 
 from experiments import dependence, rows, runner, table1, table2, tables
 from experiments.__main__ import TABLES
-from experiments.frame import FULL, QUICK, SHARE, Job, Model, Real, Synthetic, key
+from experiments.frame import FULL, QUICK, SHARE, TUNING, Job, Model, Real, Synthetic, key
 from experiments.paper_numbers import ABLATION, DEPENDENCE, TABLE_1, TABLE_2, TIMING, Printed
 from experiments.rows import Row
 from experiments.tables import Cell
@@ -71,7 +71,7 @@ def test_jobs_are_named_once_and_searched_where_nothing_is_scored(name, budget):
     assert {job.experiment for job in jobs} == {name}
     for job in jobs:
         source = module.tuned_in(job)
-        assert source is None or (source not in jobs and source.protocol == runner.TUNING)
+        assert source is None or (source not in jobs and source.protocol == TUNING)
 
 
 @pytest.mark.parametrize("name", TABLES)
@@ -256,8 +256,8 @@ def test_cells_say_how_many_seeds_gave_a_number():
     assert summary.mean == pytest.approx(0.2)
     assert summary.error == pytest.approx(0.1)
     page = tables.table(found, ["true law", "never run"], {"KS": cell}, printed={"PH-VAE": [Printed(math.nan)]})
-    assert "| true law | 0.200 ± 0.141 (2 of 4) |" in page
-    assert "| PH-VAE, as printed | N/A |" in page
+    assert "| true law | 4 | 0.200 ± 0.141 (2 of 4) |" in page
+    assert "| PH-VAE, as printed | | N/A |" in page
     assert "never run" not in page
     assert "Runs that diverged: true law 1." in page
     assert "over 4 seeds" in page
@@ -287,12 +287,24 @@ def test_a_missed_target_is_said():
         for seed in range(4)
         for row in job_rows(JOB._replace(model="rival"), seed=seed, KS_tail=0.05 + 0.001 * seed)
     ]
-    assert "behind rival (0.052)" in tables.standing(found, "true law", ["rival"], {"KS": cell})
-    assert "ahead of every" in tables.standing(found, "rival", ["true law"], {"KS": cell})
-    verdict = tables.against_paper(found, "true law", {"KS": (cell, Printed(0.05))})
-    assert "0.102 against 0.050 printed: missed" in verdict
-    assert ": met" in tables.against_paper(found, "true law", {"KS": (cell, Printed(0.2))})
-    assert "no number" in tables.standing(found, "PH-VAE", [], {"KS": cell})
+    [behind] = tables.standing(found, "true law", ["rival"], {"KS": cell})
+    assert (behind.outcome, behind.text) == ("missed", "0.102, behind rival (0.052)")
+    [ahead] = tables.standing(found, "rival", ["true law"], {"KS": cell})
+    assert (ahead.outcome, ahead.text) == ("met", "0.052, ahead of all of them")
+    [excused] = tables.standing(found, "true law", ["rival"], {"KS": cell}, told={"Pareto": "rival"})
+    assert (excused.outcome, excused.text) == ("met", "0.102, behind rival (0.052), whose decoder is the true family")
+    [missed] = tables.against_paper(found, "true law", {"KS": (cell, Printed(0.05))})
+    assert (missed.outcome, missed.text) == ("missed", "0.102 against 0.050 printed")
+    # the standard error of these four seeds is 0.0006
+    outcomes = {p: tables.against_paper(found, "true law", {"KS": (cell, Printed(p))})[0].outcome for p in (0.2, 0.101)}
+    assert outcomes == {0.2: "met", 0.101: "level"}
+    [unknown] = tables.standing(found, "PH-VAE", [], {"KS": cell})
+    assert unknown.outcome == "open"
+    counts = tables.counted([behind, ahead, missed, unknown])
+    assert counts.startswith("1 of 4 met. Missed: KS (0.102, behind rival (0.052)); KS (0.102 against 0.050 printed).")
+    assert counts.endswith("Without a number: KS.")
+    assert tables.counted([unknown]) == "nothing was run."
+    assert tables.listed([missed]) == "- KS: 0.102 against 0.050 printed: missed."
 
 
 def test_the_papers_numbers_fill_their_tables():
