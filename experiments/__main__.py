@@ -1,19 +1,20 @@
 """Run experiments, and leave result rows, tables and figures under one folder; a run that was stopped goes on.
 
-Rows are appended to rows-<budget>.csv as fits finish. The page of a table is made from the rows alone, so that
-``--report rows.csv`` makes it again on any machine. Files of data are looked for in the folder named by PHVAE_DATA.
+Rows are appended to rows-<budget>.csv as fits finish, the first seed of everything first. Tables and the page of all
+results are made from the rows alone, so that ``--report rows.csv`` makes them again on any machine. Files of data are
+looked for in the folder named by PHVAE_DATA.
 """
 
 import argparse
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 
-from experiments import accuracy, figures, one_law, rows, runner
+from experiments import accuracy, figures, one_law, results, rows, runner
 from experiments.frame import BUDGETS, FULL, QUICK, Budget
+from experiments.results import TABLES
 from experiments.rows import Row
-
-TABLES = ("table1", "table2", "dependence", "ablation", "timing", "limitations")
 
 
 def one_law_page(folder: Path, budget: Budget) -> list[Path]:
@@ -26,56 +27,65 @@ def accuracy_page(folder: Path, budget: Budget) -> list[Path]:
     return [path]
 
 
-OTHERS: dict[str, Callable[[Path, Budget], list[Path]]] = {
-    "figures": figures.run,
-    "one_law": one_law_page,
-    "accuracy": accuracy_page,
-}
+FIGURES = [f"figure-{name}" for name in figures.FIGURES]
+OTHERS: dict[str, Callable[[Path, Budget], list[Path]]] = {"one_law": one_law_page, "accuracy": accuracy_page}
+GROUPS = {"all": [*TABLES, *FIGURES, *OTHERS], "tables": list(TABLES), "figures": FIGURES}
 
 
-def main() -> None:
-    every = [*TABLES, *OTHERS]
-    parser = argparse.ArgumentParser(prog="python -m experiments", description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"any of {', '.join(every)}; all by default")
+def main(argv: Sequence[str] | None = None, *, prog: str = "python -m experiments") -> None:
+    parser = argparse.ArgumentParser(prog=prog, description=__doc__)
+    help_names = f"any of {', '.join([*GROUPS, *TABLES, *FIGURES, *OTHERS])}; all by default"
+    parser.add_argument("names", nargs="*", metavar="NAME", help=help_names)
     parser.add_argument("--quick", action="store_true", help="few rows, epochs and seeds: a check that it all runs")
     parser.add_argument("--output", type=Path, default=Path("build/reproduce"), help="folder for rows and pages")
+    parser.add_argument("--page", type=Path, help="page of all results; results-<budget>.md in the folder by default")
+    parser.add_argument("--seeds", type=int, help="seeds of every table, where the budget's own are not enough")
     parser.add_argument("--processes", type=int, help="processes to use; one per core by default")
-    parser.add_argument("--report", type=Path, help="make the pages from these rows, and run nothing")
-    arguments = parser.parse_args()
-    names = arguments.names or every
-    for name in names:
-        if name not in every:
-            parser.error(f"no experiment {name!r}; there are {', '.join(every)}")
-    arguments.output.mkdir(parents=True, exist_ok=True)
+    parser.add_argument("--report", type=Path, help="make the tables and the page from these rows, and run nothing")
+    arguments = parser.parse_args(argv)
+    for name in arguments.names:
+        if name not in [*GROUPS, *GROUPS["all"]]:
+            parser.error(f"no experiment {name!r}; there are {', '.join([*GROUPS, *GROUPS['all']])}")
+    for name in ("seeds", "processes"):
+        if (value := getattr(arguments, name)) is not None and value < 1:
+            parser.error(f"--{name} {value}; give at least 1")
+    names = list(dict.fromkeys(n for name in arguments.names or ["all"] for n in GROUPS.get(name, [name])))
+    chosen = [name for name in TABLES if name in names]
+    folder: Path = arguments.output
+    folder.mkdir(parents=True, exist_ok=True)
     budget = QUICK if arguments.quick else FULL
-    chosen = [name for name in names if name in TABLES]
+    if arguments.seeds:
+        budget = replace(budget, seeds=arguments.seeds, few_seeds=arguments.seeds)
     if arguments.report is not None:
+        if not arguments.report.exists():
+            parser.error(f"--report {arguments.report}: there is no such file; give result rows of an earlier run")
         found = rows.load(arguments.report)
-        for budget in BUDGETS.values():
-            write(chosen, [row for row in found if row.budget == budget.name], budget, arguments.output)
+        budgets = [budget for budget in BUDGETS.values() if any(row.budget == budget.name for row in found)]
+        for budget in budgets:
+            write(chosen, found, budget, folder, arguments.page)
         return
-    found = runner.run(chosen, budget, arguments.output / f"rows-{budget.name}.csv", processes=arguments.processes)
-    write(chosen, found, budget, arguments.output)
+    found = runner.run(chosen, budget, folder / f"rows-{budget.name}.csv", processes=arguments.processes)
+    wanted = [name.removeprefix("figure-") for name in names if name in FIGURES]
+    for path in figures.run(folder, budget, found, wanted):
+        print(path, flush=True)
+    write(chosen, found, budget, folder, arguments.page)
     for name in names:
         if name in OTHERS:
-            for path in OTHERS[name](arguments.output, budget):
+            for path in OTHERS[name](folder, budget):
                 print(path, flush=True)
 
 
-def write(names: Sequence[str], found: list[Row], budget: Budget, folder: Path) -> None:
-    """A page per experiment that has rows."""
+def write(names: Sequence[str], found: list[Row], budget: Budget, folder: Path, page: Path | None) -> None:
+    """A file per experiment that has rows, and one page of everything that has."""
+    own = [row for row in found if row.budget == budget.name]
     for name in names:
-        own = [row for row in found if row.experiment == name]
-        if not own:
-            continue
-        hours = sum(row.value for row in own if row.metric == rows.LAST) / 3600
-        jobs = len({row.job for row in own})
-        head = f"Budget: {budget.name}. {jobs:,} fits and searches, {hours:.2f} processor hours.\n\n"
-        if budget.quick:
-            head += "Models are hardly trained here: these numbers say that everything runs, and nothing else.\n\n"
-        page = folder / f"{name}-{budget.name}.md"
-        page.write_text(head + import_module(f"experiments.{name}").report(own) + "\n", encoding="utf-8")
-        print(page, flush=True)
+        mine = [row for row in own if row.experiment == name]
+        if mine:
+            path = folder / f"{name}-{budget.name}.md"
+            path.write_text(import_module(f"experiments.{name}").report(mine) + "\n", encoding="utf-8")
+            print(path, flush=True)
+    if names:
+        print(results.write(own, budget, page or folder / f"results-{budget.name}.md", folder), flush=True)
 
 
 if __name__ == "__main__":

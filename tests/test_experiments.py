@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from experiments import dependence, rows, runner, table1, table2, tables
-from experiments.__main__ import TABLES
+from experiments.__main__ import main
 from experiments.frame import FULL, QUICK, SHARE, TUNING, Job, Model, Real, Synthetic, key
 from experiments.paper_numbers import ABLATION, DEPENDENCE, TABLE_1, TABLE_2, TIMING, Printed
+from experiments.results import TABLES
 from experiments.rows import Row
 from experiments.tables import Cell
 from phvae.baselines.baseline import Baseline
@@ -305,6 +306,49 @@ def test_a_missed_target_is_said():
     assert counts.endswith("Without a number: KS.")
     assert tables.counted([unknown]) == "nothing was run."
     assert tables.listed([missed]) == "- KS: 0.102 against 0.050 printed: missed."
+
+
+# the page
+
+
+def test_the_page_is_made_from_rows_alone_and_says_what_was_missed(tmp_path):
+    ours = JOB._replace(model="PH-VAE")
+    found = job_rows(ours, KS_tail=0.02) + job_rows(JOB._replace(model="Gamma-VAE"), KS_tail=0.01)
+    found += [*job_rows(JOB._replace(model="xVAE, raw"), diverged=1.0), *job_rows(ours, seed=1, KS_tail=0.02)]
+    path = tmp_path / "rows-quick.csv"
+    rows.mend(path)
+    rows.append(path, found)
+    page = tmp_path / "docs" / "results.md"
+    (tmp_path / "chain.svg").write_text("<svg/>")
+    main(["--report", str(path), "--output", str(tmp_path), "--page", str(page)])
+    text = page.read_text()
+    assert "Missed: Pareto KS_tail (0.020, behind Gamma-VAE (0.010))" in text
+    assert "seed 0: 3, seed 1: 1" in text
+    assert "| table1 | `make reproduce ARGS=table1` | 4 | 0.00 | 1 (xVAE, raw 1) | 0 of 0 |" in text
+    assert "](../chain.svg)" in text
+    assert "| PH-VAE | 2 | - | 0.020 ± 0 |" in text
+    assert (tmp_path / "table1-quick.md").exists()
+    assert not (tmp_path / "table2-quick.md").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["table3"], "no experiment 'table3'; there are all, tables, figures, table1"),
+        (["--seeds", "0"], "--seeds 0; give at least 1"),
+        (["--report", "nowhere.csv"], "--report nowhere.csv: there is no such file"),
+    ],
+)
+def test_mistakes_on_the_command_line_are_one_sentence(arguments, message, tmp_path, capsys):
+    with pytest.raises(SystemExit) as stop:
+        main([*arguments, "--output", str(tmp_path)])
+    assert stop.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_figure_can_be_asked_for_by_its_name(tmp_path, capsys):
+    main(["figure-chain", "figure-architecture", "--quick", "--output", str(tmp_path)])
+    assert {path.name for path in tmp_path.glob("*.svg")} == {"chain.svg", "architecture.svg"}
 
 
 def test_the_papers_numbers_fill_their_tables():
