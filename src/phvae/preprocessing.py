@@ -19,6 +19,11 @@ Origin = Endpoint | Sequence[Endpoint] | Mapping[str, Endpoint]
 # model fitted to either is the same model; statistically the rounding is far below anything a sample can show.
 SIGNIFICANT_BITS = 24
 
+# The networks keep unit-free values in single precision, which ends at 3e38, and a rate is one over a value.
+WIDEST = 1e30
+# Scales in whose units a square, a product of two columns or a rate still is a number of double precision.
+EXTREME_SCALE = 1e100
+
 
 class PositiveScaler:
     """Lower endpoint and typical size of each column: ``u = (x - origin) / scale``, with exact zeros kept at zero.
@@ -171,11 +176,13 @@ def _fit_column(x: Array, given: float | None, label: str) -> tuple[float, float
         origin = given
     excess = positive - origin
     scale = float(np.median(excess))
-    if not float(excess.max()) / scale < np.inf:
+    if not 1 / EXTREME_SCALE <= scale <= EXTREME_SCALE:
+        raise DataError(f"column {label!r} has a median excess of {scale:g}; give it in another unit")
+    if float(excess.max()) / scale > WIDEST:
         raise DataError(
             f"column {label!r}",
             int(x.argmax()),
-            f"is {x.max():g}, beyond 1e308 times the median excess {scale:g}; remove the row or check its unit",
+            f"is {x.max():g}, beyond {WIDEST:g} times the median excess {scale:g}; remove the row or check its unit",
         )
     return origin, scale, 1 - n / x.size
 

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from phvae import defaults, distributed
+from phvae.tables import DataError
 
 __all__ = ["resolve", "seed_of"]
 
@@ -37,7 +38,7 @@ def resolve(given: Mapping[str, Any], n_rows: int, n_columns: int) -> dict[str, 
         n_columns: Columns of the table.
     """
     if n_rows < 2:
-        raise ValueError(
+        raise DataError(
             f"the data have one sample (n_samples = {n_rows}); no law can be learned from it, give more rows"
         )
     for name, (holds, remedy) in _RULES.items():

@@ -28,6 +28,7 @@ REMEDIES = {
     errno.EPERM: "ask for permission, or choose another place",
     errno.EROFS: "choose another place",
     errno.ENOSPC: "make room, or choose another place",
+    errno.EFBIG: "make room for larger files, or choose another place",
     errno.EDQUOT: "make room, or choose another place",
     errno.EISDIR: "give the name of a file in it",
     errno.ENOTDIR: "a part of the path is a file; choose another place",

@@ -1,0 +1,109 @@
+"""The installed command, many times over at the price of one start.
+
+A process imports what the command imports and then forks for every run; the child executes the installed script as the
+shell would, with its own folder, standard streams, limits and user.
+"""
+
+import json
+import os
+import resource
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+SCRIPT = Path(sys.executable).with_name("phvae")
+# one that owns nothing, for files and folders that only others may use
+NOBODY = 65534
+
+
+class Said(NamedTuple):
+    """Exit status, standard output and standard error."""
+
+    status: int
+    out: str
+    err: str
+
+
+class InstalledCommand:
+    """Context manager; call it with the words after `phvae`."""
+
+    def __init__(self, folder):
+        self.folder = Path(folder)
+
+    def __enter__(self):
+        words = [sys.executable, __file__, str(SCRIPT)]
+        self._process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        return self
+
+    def __exit__(self, *_):
+        self._process.stdin.close()
+        self._process.stdout.close()
+        self._process.wait()
+
+    def __call__(self, *words, stdin=None, as_nobody=False, largest_file=None):
+        """Run the command in the folder.
+
+        Args:
+            words: Its arguments.
+            stdin: Bytes on standard input.
+            as_nobody: Give up the rights of root first, if it has them.
+            largest_file: Bytes after which a write fails as on a full disk.
+        """
+        for name, content in (("in", stdin or b""), ("out", b""), ("err", b"")):
+            (self.folder / f".{name}").write_bytes(content)
+            (self.folder / f".{name}").chmod(0o666)
+        task = {"words": [str(word) for word in words], "folder": str(self.folder)}
+        task |= {"as_nobody": as_nobody, "largest_file": largest_file}
+        self._process.stdin.write(json.dumps(task) + "\n")
+        self._process.stdin.flush()
+        status = int(self._process.stdout.readline())
+        return Said(status, *((self.folder / name).read_text(errors="replace") for name in (".out", ".err")))
+
+
+def _serve():
+    script = sys.argv[1]
+    # what a fit imports
+    import phvae.cli.fit
+    import phvae.estimator
+    import phvae.tables.read  # noqa: F401
+
+    for line in sys.stdin:
+        child = os.fork()
+        if child == 0:
+            _run(script, json.loads(line))
+        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        sys.stdout.write(f"{status}\n")
+        sys.stdout.flush()
+
+
+def _run(script, task):
+    os.chdir(task["folder"])
+    for name, flags, number in ((".in", os.O_RDONLY, 0), (".out", os.O_WRONLY, 1), (".err", os.O_WRONLY, 2)):
+        os.dup2(os.open(name, flags), number)
+    sys.stdin = open(0)  # noqa: SIM115 - the parent's has read ahead
+    if task["as_nobody"] and os.getuid() == 0:
+        os.setgroups([])
+        os.setgid(NOBODY)
+        os.setuid(NOBODY)
+    if task["largest_file"] is not None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (task["largest_file"],) * 2)
+    sys.argv = [script, *task["words"]]
+    status = 0
+    try:
+        runpy.run_path(script, run_name="__main__")
+    except SystemExit as stop:
+        status = stop.code or 0
+    except BaseException:
+        import traceback
+
+        traceback.print_exc()
+        status = 1
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
+
+
+if __name__ == "__main__":
+    _serve()
