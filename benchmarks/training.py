@@ -19,7 +19,6 @@ from torch import Tensor
 from phvae.decoders import Decoder, GaussianDecoder, PhaseTypeDecoder
 from phvae.distributions import SeriesPhaseType
 from phvae.distributions.located import Located
-from phvae.preprocessing import geometric_start
 from phvae.priors import StandardNormal
 from phvae.training import train
 from phvae.vae import VAE, GaussianEncoder
@@ -67,6 +66,13 @@ def rows(n_rows: int, n_columns: int) -> Tensor:
     return excess[:, :-1] / 0.33 + excess[:, -1:]
 
 
+def start(x: Tensor, n_phases: int) -> tuple[Tensor, Tensor]:
+    """Equal start probabilities on rates spread geometrically, as `phvae.preprocessing.geometric_start` has them."""
+    ends = zip((3 / x.amax(0)).log().tolist(), (20 / x.quantile(0.5, 0)).log().tolist(), strict=True)
+    rates = torch.stack([torch.linspace(slow, fast, n_phases, dtype=torch.float64).exp() for slow, fast in ends])
+    return torch.full_like(rates, 1 / n_phases), rates
+
+
 def model(x: Tensor, decoder: type[Decoder], n_phases: int) -> VAE:
     generator = torch.Generator().manual_seed(0)
     units = {"origin": torch.zeros(x.shape[1]), "scale": torch.ones(x.shape[1])}
@@ -75,7 +81,7 @@ def model(x: Tensor, decoder: type[Decoder], n_phases: int) -> VAE:
     options = {"n_phases": n_phases} if issubclass(decoder, PhaseTypeDecoder) else {}
     decode = decoder(LATENT, hidden=HIDDEN, generator=generator, **units, **options)
     if isinstance(decode, PhaseTypeDecoder):
-        decode.set_start(*(torch.from_numpy(part) for part in geometric_start(x.numpy(), n_phases)))
+        decode.set_start(*start(x, n_phases))
     return VAE(encoder, decode, StandardNormal(LATENT))
 
 

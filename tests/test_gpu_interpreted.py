@@ -9,9 +9,7 @@ import pytest
 
 pytest.importorskip("triton", reason="triton is not installed (the optional gpu extra)")
 
-CHECK = """
-import sys
-import numpy as np, torch
+INDEXED = """
 import triton.runtime.interpreter as interpreter
 
 def indexed(tensor, scope, original=interpreter._patch_lang_tensor):
@@ -20,6 +18,11 @@ def indexed(tensor, scope, original=interpreter._patch_lang_tensor):
     scope.set_attr(tensor, "__index__", lambda self: int(self.handle.data.item()))
 
 interpreter._patch_lang_tensor = indexed
+"""
+
+CHECK = """
+import sys
+import numpy as np, torch
 from phvae.kernels import gpu, limits
 from phvae.kernels.quantities import Evaluation
 
@@ -72,10 +75,47 @@ for quantity in (0, 1):
 def test_the_triton_kernels_meet_the_promise_under_the_interpreter(method, phases):
     reference = Path(__file__).with_name("series_reference.npz")
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", CHECK, str(reference), method, *map(str, phases)],
+        [sys.executable, "-W", "ignore", "-c", INDEXED + CHECK, str(reference), method, *map(str, phases)],
         capture_output=True,
         text=True,
         env={**os.environ, "TRITON_INTERPRET": "1"},
         timeout=900,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+HEADS = """
+import torch
+from phvae.kernels import gpu_heads
+
+generator = torch.Generator().manual_seed(0)
+for rows, columns, phases, kind in ((7, 3, 10, torch.float32), (5, 1, 1, torch.float64), (3, 2, 64, torch.float64)):
+    outputs = (8 * torch.randn((rows, columns, 2 * phases), generator=generator, dtype=torch.float64)).to(kind)
+    outputs[0, 0, phases:], outputs[1, 0, phases] = -300.0, 60.0
+    scale = 1e3 * torch.rand(columns, generator=generator, dtype=torch.float64)
+    whole = outputs.double().requires_grad_()
+    start, steps = whole.chunk(2, -1)
+    wanted = start.softmax(-1), torch.nn.functional.softplus(steps, threshold=40.0).cumsum(-1) / scale[:, None]
+    weights = [torch.rand(part.shape, generator=generator, dtype=torch.float64) for part in wanted]
+    slope, = torch.autograd.grad(sum((w * part).sum() for w, part in zip(weights, wanted)), whole)
+    flat = outputs.view(-1, 2 * phases)
+    found = gpu_heads.chains_of(flat, scale)
+    for part, right in zip(found, wanted):
+        torch.testing.assert_close(part.view_as(right), right.detach(), rtol=1e-14, atol=0)
+    given = [w.view(-1, phases) for w in weights]
+    slopes = gpu_heads.slopes_of(flat, scale, found[0], *given).view_as(outputs)
+    assert slopes.dtype == kind
+    close = {"rtol": 1e-12, "atol": 1e-14} if kind == torch.float64 else {"rtol": 1e-6, "atol": 1e-8}
+    torch.testing.assert_close(slopes.double(), slope, **close)
+"""
+
+
+def test_start_vectors_and_rates_of_the_triton_kernels_are_those_of_their_definition():
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", INDEXED + HEADS],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "TRITON_INTERPRET": "1"},
+        timeout=300,
     )
     assert done.returncode == 0, done.stderr

@@ -63,9 +63,13 @@ class RowsInMemory:
         """Digest of rows and weights."""
         return fingerprint(self.x, self.weights)
 
+    def order(self, number: int, *, seed: int) -> Tensor:
+        """Order of the rows in an epoch, shape ``(n,)``."""
+        return torch.randperm(len(self.x), generator=stream("cpu", seed, "order", number)).to(self.x.device)
+
     def epoch(self, number: int, *, seed: int, batch_size: int, first: int) -> Iterator[Batch]:
         """The batches of an epoch from the one with number ``first`` on."""
-        order = torch.randperm(len(self.x), generator=stream("cpu", seed, "order", number)).to(self.x.device)
+        order = self.order(number, seed=seed)
         for start in range(first * batch_size, len(order), batch_size):
             rows = order[start : start + batch_size]
             yield Batch(self.x[rows], rows, None if self.weights is None else self.weights[rows])

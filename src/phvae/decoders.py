@@ -17,6 +17,7 @@ from phvae.distributions.located import Located
 from phvae.distributions.phase_type import SeriesPhaseType
 from phvae.distributions.tails import TailedLaw
 from phvae.distributions.zero_atom import ZeroAtom
+from phvae.kernels import series
 from phvae.kernels.heads import SOFTPLUS_LINEAR, chain_parameters
 from phvae.networks import MLP
 
@@ -87,6 +88,11 @@ class Decoder(nn.Module, ABC):
     @abstractmethod
     def _columns(self, outputs: Tensor, origin: Tensor, scale: Tensor) -> TailedLaw:
         """Law of columns with these origins and scales from their ``n_outputs`` outputs on the last axis."""
+
+    @property
+    def capturable(self) -> bool:
+        """Whether `log_prob` of the laws on a GPU looks at no number, so that a graph can be made of it."""
+        return True
 
     def outputs(self, z: Tensor) -> Tensor:
         """What the network says, before it is made parameters: shape ``z.shape[:-1] + (D, outputs per column)``."""
@@ -181,6 +187,11 @@ class PhaseTypeDecoder(Decoder):
         logs = torch.linspace(math.log(slowest), math.log(fastest), n_phases)
         initial = torch.full((self.n_columns, n_phases), 1 / n_phases)
         self.set_start(initial, logs.exp().expand(self.n_columns, n_phases))
+
+    @property
+    def capturable(self) -> bool:
+        """Whether the fused kernels answer: the ways for more phases, or without Triton, ask which rows are left."""
+        return series.stays_on_device(self.n_phases)
 
     def set_start(self, initial: Numbers, rates: Numbers) -> None:
         """Make these the laws at zero head weights, to float32 precision.

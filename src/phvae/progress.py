@@ -1,11 +1,9 @@
 """A live bar of a training run on standard error; nothing at all where that is no terminal."""
 
+import sys
 import time
 from types import TracebackType
 from typing import Self
-
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 
 class TrainingBar:
@@ -21,11 +19,14 @@ class TrainingBar:
     SECONDS_BETWEEN_UPDATES = 0.2
 
     def __init__(self, n_steps: int, *, batch_size: int, done: int = 0, shown: bool | None = None) -> None:
-        console = Console(stderr=True)
-        self._shown = console.is_terminal if shown is None else shown
+        self._shown = sys.stderr.isatty() if shown is None else shown
         self._due = 0.0
         self._began, self._done, self._batch_size = time.monotonic(), done, batch_size
         if self._shown:
+            # a run that shows nothing, on a compute node say, does without
+            from rich.console import Console
+            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
             text = "epoch {task.fields[epoch]}  loss {task.fields[loss]:.4f}  KL {task.fields[kl]:.3f} nats"
             columns = (
                 TextColumn(text + "{task.fields[validation]}"),
@@ -34,7 +35,7 @@ class TrainingBar:
                 TextColumn("{task.fields[rate]:,.0f} rows/s"),
                 TimeRemainingColumn(),
             )
-            self._bar = Progress(*columns, console=console, auto_refresh=False)
+            self._bar = Progress(*columns, console=Console(stderr=True), auto_refresh=False)
             unknown = float("nan")
             self._task = self._bar.add_task(
                 "", total=n_steps, completed=done, epoch=0, loss=unknown, kl=unknown, validation="", rate=0.0

@@ -18,6 +18,7 @@ from phvae.batches import stream as _stream
 from phvae.checkpoint import Place, Position
 from phvae.history import EpochRecord, History
 from phvae.interrupt import undivided
+from phvae.launched import LaunchedSteps
 from phvae.objective import objective
 from phvae.progress import TrainingBar
 from phvae.vae import GenerativeModel
@@ -167,13 +168,15 @@ def train(
     def rate_at(step: int) -> float:
         return learning_rate * schedule(step / n_batches, epochs)
 
+    def warmth_at(step: int) -> float:
+        return min(1.0, step / (n_batches * kl_warmup)) if kl_warmup > 0 else 1.0
+
     def take_step(batch: Batch) -> None:
         started = time.monotonic()
         for group in optimiser.param_groups:
             group["lr"] = group["factor"] * rate_at(position.step)
-        warmth = min(1.0, position.step / (n_batches * kl_warmup)) if kl_warmup > 0 else 1.0
         means = means_of(batch, generator=_stream(device, seed, "noise", position.step), penalty=rough)
-        loss = beta * warmth * means.kl - means.log_likelihood
+        loss = beta * warmth_at(position.step) * means.kl - means.log_likelihood
         if rough:
             loss = loss + penalties @ means.roughness
         optimiser.zero_grad()
@@ -192,6 +195,46 @@ def train(
         if bar.due:
             bar.update(position.step, epoch=position.epoch + 1, loss=numbers[0], kl=numbers[3])
 
+    launched = None
+    if _launches_ahead(device) and isinstance(table, RowsInMemory) and world is None:
+        launched = LaunchedSteps(
+            model, optimiser, table, batch_size=batch_size, clip_norm=clip_norm, penalties=penalties if rough else None
+        )
+
+    def settle(steps: LaunchedSteps, started: float) -> None:
+        """Count the steps that were launched; their time is shared out evenly."""
+        with changes:
+            found = steps.read()
+            seconds = (time.monotonic() - started) / max(1, len(found))
+            for numbers in found:
+                if not all(map(math.isfinite, numbers)):
+                    noise = _stream(device, seed, "noise", position.step)
+                    raise TrainingError(_complaint(model, steps.batch(position.batch), noise, position))
+                position.advance(steps.size(position.batch), log_likelihood=numbers[2], kl=numbers[3], seconds=seconds)
+        if found and bar.due:
+            bar.update(position.step, epoch=position.epoch + 1, loss=found[-1][0], kl=found[-1][3])
+
+    def launch_epoch(steps: LaunchedSteps) -> None:
+        started = time.monotonic()
+        left = range(position.step, position.step + n_batches - position.batch)
+        factors = [group["factor"] for group in optimiser.param_groups]
+        rates = [[factor * rate_at(step) for factor in factors] for step in left]
+        assert isinstance(table, RowsInMemory)
+        order = table.order(position.epoch, seed=seed)
+        steps.begin(order, position.batch, [beta * warmth_at(step) for step in left], rates)
+        try:
+            for step in left:
+                with changes:
+                    steps.launch(_stream("cpu", seed, "noise", step).initial_seed())
+                if time.monotonic() - written >= checkpoint_seconds or bar.due:
+                    settle(steps, started)
+                    started = time.monotonic()
+                    if started - written >= checkpoint_seconds:
+                        write()
+        finally:
+            # also when Ctrl-C ends it: then the last checkpoint has every step that was launched
+            settle(steps, started)
+
     def close_epoch() -> None:
         started = time.monotonic()
         held_out = None if validation is None else _held_out_elbo(model, validation, seed, position.epoch, world)
@@ -209,6 +252,11 @@ def train(
     try:
         with bar, _threads_worth_having(model, batch_size), undivided() as changes:
             while position.epoch < epochs and not position.stopped_early:
+                if launched is not None:
+                    if position.batch < n_batches:
+                        launch_epoch(launched)
+                    close_epoch()
+                    continue
                 for batch in table.epoch(position.epoch, seed=seed, batch_size=batch_size, first=position.batch):
                     take_step(batch)
                     if time.monotonic() - written >= checkpoint_seconds:
@@ -224,6 +272,11 @@ def train(
     if position.best:
         model.load_state_dict(position.best)
     return position.history()
+
+
+def _launches_ahead(device: torch.device) -> bool:
+    """Whether waiting for the numbers of every step would cost more than the step."""
+    return device.type == "cuda"
 
 
 @contextmanager

@@ -115,6 +115,11 @@ class GenerativeModel(nn.Module, ABC):
     def n_columns(self) -> int:
         """Number of columns of a row."""
 
+    @property
+    def capturable(self) -> bool:
+        """Whether no step of `terms` on a GPU looks at a number, so that a graph can be made of it."""
+        return False
+
     @abstractmethod
     def terms(
         self, x: Tensor, *, generator: torch.Generator | None = None, n_samples: int = 1, penalty: bool = False
@@ -185,6 +190,11 @@ class VAE(GenerativeModel):
     def n_columns(self) -> int:
         """Number of columns of a row."""
         return self.decoder.n_columns
+
+    @property
+    def capturable(self) -> bool:
+        """Whether the likelihood on a GPU looks at no number, so that a graph can be made of a step."""
+        return self.decoder.capturable
 
     @property
     def latent_dim(self) -> int:

@@ -11,7 +11,7 @@ from torch import Tensor
 from phvae.kernels import limits, squaring
 from phvae.kernels.quantities import BOUNDARY, CDF, DOUBTFUL, INVALID, SURVIVAL, TRUSTED, Evaluation
 
-__all__ = ["evaluate", "shares", "weighted"]
+__all__ = ["evaluate", "fused_phases", "shares", "weighted"]
 
 # Below this many phases in all, starting a thread costs more than it saves.
 _THREAD_ENTRIES = 100_000
@@ -31,6 +31,15 @@ def evaluate(
     if not found.regular:
         limits.fill(quantity, x, initial, rates, law, found)
     return found
+
+
+def fused_phases() -> int:
+    """Up to so many phases the kernels of a GPU do the whole work; 0 without Triton."""
+    try:
+        from phvae.kernels import gpu_squaring
+    except ImportError:
+        return 0
+    return int(gpu_squaring.MOST_PHASES.value)
 
 
 def weighted(weight: Tensor, slope: Tensor, regular: bool) -> Tensor:

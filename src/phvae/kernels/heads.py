@@ -1,12 +1,10 @@
-r"""From a network's outputs to start vectors and rates: for a small batch in one pass there and one back.
+r"""From a network's outputs to start vectors and rates: on a GPU, or for a small batch, one pass there and one back.
 
 initial = softmax(u_1..u_m),    rates_i = (softplus(u_{m+1}) + ... + softplus(u_{m+i})) / scale
 """
 
-import math
 from typing import Any
 
-import numba
 import numpy as np
 import torch
 from torch import Tensor
@@ -28,9 +26,13 @@ def chain_parameters(outputs: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
     >>> initial, rates / math.log(2)
     (tensor([[0.5000, 0.5000]], dtype=torch.float64), tensor([[0.5000, 1.0000]], dtype=torch.float64))
     """
-    if outputs.device.type == "cpu" and outputs.numel() <= FUSED_ENTRIES:
-        initial, rates = _ChainParameters.apply(outputs, scale)  # type: ignore[no-untyped-call]
-        return initial, rates
+    if outputs.is_cuda or (outputs.device.type == "cpu" and outputs.numel() <= FUSED_ENTRIES):
+        try:
+            initial, rates = _ChainParameters.apply(outputs, scale)  # type: ignore[no-untyped-call]
+        except ModuleNotFoundError:  # no Triton, or no Numba: slower, and just as right
+            pass
+        else:
+            return initial, rates
     start, steps = outputs.chunk(2, -1)
     increments = softplus(steps.double(), threshold=SOFTPLUS_LINEAR)
     # torch is fast at a softmax over the leading axis and slow at one over a short last axis
@@ -44,72 +46,36 @@ class _ChainParameters(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, outputs: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
         phases = outputs.shape[-1] // 2
-        flat = outputs.detach().reshape(-1, 2 * phases)
-        initial, rates = np.empty((len(flat), phases)), np.empty((len(flat), phases))
-        _forward(flat.numpy(), scale.double().numpy(), initial, rates)
-        shape = (*outputs.shape[:-1], phases)
-        start = torch.from_numpy(initial).view(shape)
-        ctx.save_for_backward(flat, start, scale)
+        flat, scale = outputs.detach().reshape(-1, 2 * phases), scale.double()
+        if outputs.is_cuda:
+            from phvae.kernels import gpu_heads
+
+            initial, rates = gpu_heads.chains_of(flat.contiguous(), scale)
+        else:
+            from phvae.kernels import cpu_heads
+
+            first, second = np.empty((len(flat), phases)), np.empty((len(flat), phases))
+            cpu_heads.chains_of(flat.numpy(), scale.numpy(), first, second)
+            initial, rates = torch.from_numpy(first), torch.from_numpy(second)
+        ctx.save_for_backward(flat, initial, scale)
         ctx.shape = outputs.shape
-        return start, torch.from_numpy(rates).view(shape)
+        shape = (*outputs.shape[:-1], phases)
+        return initial.view(shape), rates.view(shape)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, by_initial: Tensor, by_rates: Tensor) -> tuple[Tensor, None]:
         flat, initial, scale = ctx.saved_tensors
-        slopes = np.empty_like(flat.numpy())
-        size = (len(flat), flat.shape[1] // 2)
-        _backward(
-            flat.numpy(),
-            scale.double().numpy(),
-            initial.reshape(size).numpy(),
-            by_initial.reshape(size).numpy(),
-            by_rates.reshape(size).numpy(),
-            slopes,
-        )
-        return torch.from_numpy(slopes).view(ctx.shape), None
+        by_initial, by_rates = by_initial.reshape(initial.shape), by_rates.reshape(initial.shape)
+        if flat.is_cuda:
+            from phvae.kernels import gpu_heads
 
+            slopes = gpu_heads.slopes_of(
+                flat.contiguous(), scale, initial, by_initial.contiguous(), by_rates.contiguous()
+            )
+            return slopes.view(ctx.shape), None
+        from phvae.kernels import cpu_heads
 
-_jit: Any = numba.njit(nogil=True, cache=True, error_model="numpy")
-
-
-@_jit
-def _forward(outputs: np.ndarray, scale: np.ndarray, initial: np.ndarray, rates: np.ndarray) -> None:
-    m = initial.shape[1]
-    for r in range(len(outputs)):
-        top = np.float64(outputs[r, 0])
-        for i in range(1, m):
-            top = max(top, np.float64(outputs[r, i]))
-        total = 0.0
-        for i in range(m):
-            initial[r, i] = math.exp(outputs[r, i] - top)
-            total += initial[r, i]
-        reached = 0.0
-        unit = 1.0 / scale[r % len(scale)]
-        for i in range(m):
-            initial[r, i] /= total
-            u = np.float64(outputs[r, m + i])
-            reached += u if u > SOFTPLUS_LINEAR else math.log1p(math.exp(u))
-            rates[r, i] = reached * unit
-
-
-@_jit
-def _backward(
-    outputs: np.ndarray,
-    scale: np.ndarray,
-    initial: np.ndarray,
-    by_initial: np.ndarray,
-    by_rates: np.ndarray,
-    slopes: np.ndarray,
-) -> None:
-    m = initial.shape[1]
-    for r in range(len(outputs)):
-        mean = 0.0
-        for i in range(m):
-            mean += initial[r, i] * by_initial[r, i]
-        unit = 1.0 / scale[r % len(scale)]
-        later = 0.0
-        for i in range(m - 1, -1, -1):
-            slopes[r, i] = initial[r, i] * (by_initial[r, i] - mean)
-            later += by_rates[r, i]
-            slopes[r, m + i] = later * unit / (1.0 + math.exp(-np.float64(outputs[r, m + i])))
+        found = np.empty_like(flat.numpy())
+        cpu_heads.slopes_of(flat.numpy(), scale.numpy(), initial.numpy(), by_initial.numpy(), by_rates.numpy(), found)
+        return torch.from_numpy(found).view(ctx.shape), None

@@ -26,7 +26,7 @@ from torch.autograd.function import once_differentiable
 from phvae.kernels import backends, contour, uniformization
 from phvae.kernels.quantities import CDF, DENSITY, SURVIVAL
 
-__all__ = ["Method", "log_cdf", "log_density", "log_survival"]
+__all__ = ["Method", "log_cdf", "log_density", "log_survival", "stays_on_device"]
 
 Method = Literal["auto", "contour", "squaring", "uniformization"]
 
@@ -68,6 +68,11 @@ def log_cdf(x: Tensor, initial: Tensor, rates: Tensor, *, method: Method = "auto
     -69.077553
     """
     return _evaluate(CDF, x, initial, rates, method)
+
+
+def stays_on_device(phases: int) -> bool:
+    """Whether evaluations of so many phases on a GPU never wait for the host, so that a graph can be made of them."""
+    return backends.fused_phases() >= phases
 
 
 def _evaluate(quantity: int, x: Tensor, initial: Tensor, rates: Tensor, method: Method) -> Tensor:
