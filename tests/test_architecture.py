@@ -23,6 +23,7 @@ ORDER = [
     {"vae", "checkpoint"},
     {"batches"},
     {"objective"},
+    {"launched"},
     {"training"},
     {"assembly"},
     {"risk", "persistence"},
