@@ -27,6 +27,7 @@ ORDER = [
     {"training"},
     {"assembly"},
     {"risk", "persistence"},
+    {"streaming"},
     {"estimator"},
     {"baselines"},
     {"datasets", "metrics", "plots"},

@@ -19,7 +19,7 @@ from phvae.start import fit_marginals
 from phvae.training import TrainingError, cosine_schedule, step_schedule, train
 from phvae.vae import VAE, GaussianEncoder
 
-__all__ = ["Fitted", "build", "choose_phases", "fit", "reachable", "split", "to_users_units"]
+__all__ = ["Fitted", "Translation", "build", "choose_phases", "fit", "reachable", "split", "to_users_units"]
 
 Array = NDArray[np.float64]
 
@@ -90,9 +90,7 @@ def fit(
     vae.decoder.set_start(initial, rates)
     vae = vae.to(settings["device"])
     history = History(())
-    translate = _Translation(
-        float(volume[rows].mean()), float(volume[held_out_rows].sum()) / max(1, len(held_out_rows))
-    )
+    translate = Translation(float(volume[rows].mean()), float(volume[held_out_rows].sum()) / max(1, len(held_out_rows)))
     if settings["epochs"]:
         try:
             history = train(
@@ -146,13 +144,14 @@ def to_users_units(vae: VAE, scaler: PositiveScaler) -> None:
         part.scale.copy_(torch.from_numpy(scaler.scale_))
 
 
-class _Translation(NamedTuple):
+class Translation(NamedTuple):
     """From log-likelihoods of unit-free rows to those in the user's units: rows trained on, and rows held out."""
 
     volume: float
     held_out_volume: float
 
     def record(self, record: EpochRecord) -> EpochRecord:
+        """An epoch in the user's units."""
         held_out = record.validation_elbo
         return replace(
             record,
@@ -162,6 +161,7 @@ class _Translation(NamedTuple):
         )
 
     def history(self, history: History) -> History:
+        """A history in the user's units."""
         return replace(history, records=tuple(map(self.record, history)))
 
 

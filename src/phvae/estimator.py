@@ -23,6 +23,7 @@ from phvae.persistence import Verification, pack, require_same_numbers, unpack
 from phvae.preprocessing import Origin, PositiveScaler, column_names, require_non_negative, rounded
 from phvae.risk.record import TailRecord
 from phvae.settings import device_of, resolve, seed_of
+from phvae.streaming.fitting import ParquetStream, fit_stream, table_or_stream
 from phvae.tables import Table, from_matrix, is_frame, to_matrix
 from phvae.vae import VAE
 
@@ -162,12 +163,16 @@ class PHVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin, Bas
         """Learn the joint law of the columns.
 
         Args:
-            X: Table of numbers >= 0, shape ``(n, D)``: pandas, polars, Arrow or numpy.
+            X: Table of numbers >= 0, shape ``(n, D)``: pandas, polars, Arrow or numpy. Or the path of files of one,
+                read in pieces where large; or a `phvae.streaming.ParquetStream`, always read in pieces.
             y: Ignored.
             checkpoint: File to keep the state of training in, from which an interrupted fit can go on.
             resume: Such a file of the same fit; the result is that of a fit that was never interrupted.
             callback: Called with the record of every epoch.
         """
+        X = table_or_stream(X)
+        if isinstance(X, ParquetStream):
+            return fit_stream(self, X, checkpoint=checkpoint, resume=resume, callback=callback)
         table = self._read(X, reset=True)
         settings = resolve(self.get_params(), *table.values.shape)
         scaler = PositiveScaler(self.origin).fit(table.values, table.names)

@@ -5,6 +5,8 @@ import os
 import shlex
 import sys
 import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -30,6 +32,10 @@ def fit(
     missing: options.Missing = "error",
     delimiter: options.Delimiter = None,
     decimal: options.Decimal = ".",
+    stream: Annotated[
+        bool,
+        typer.Option("--stream", help="Read Parquet in pieces, as happens by itself from a gibibyte of numbers on."),
+    ] = False,
     checkpoint: Annotated[
         Path | None,
         typer.Option(help="File to keep the state of training in; MODEL.checkpoint, removed at the end, if not given."),
@@ -46,9 +52,13 @@ def fit(
     given = {name: _as_setting(name, text) for name, text in settings.items() if text is not None}
     if resume is not None:
         given.setdefault("random_state", _seed_of(resume))
-    sheet = options.read(
-        talk, table, columns=columns, where=where, missing=missing, delimiter=delimiter, decimal=decimal
-    )
+    rows: Any = options.stream(talk, table, always=stream, columns=columns, where=where, missing=missing)
+    named: Callable[[], AbstractContextManager[None]] = nullcontext
+    if rows is None:
+        sheet = options.read(
+            talk, table, columns=columns, where=where, missing=missing, delimiter=delimiter, decimal=decimal
+        )
+        rows, named = sheet.table, sheet.named
     with talk.working("starting"):
         from phvae import PHVAE, distributed
         from phvae.settings import seed_of
@@ -62,8 +72,8 @@ def fit(
         first = world is None or world.rank == 0
         model = PHVAE(**given, verbose=first and not talk.quiet)
         try:
-            with sheet.named():
-                model.fit(sheet.table, checkpoint=kept, resume=resume)
+            with named():
+                model.fit(rows, checkpoint=kept, resume=resume)
         except KeyboardInterrupt as interrupt:
             interrupt.__notes__ = [_hint(interrupt, context, kept, seed)]
             raise

@@ -10,6 +10,8 @@ import typer
 
 if TYPE_CHECKING:
     from phvae.cli.talk import Talk
+    from phvae.streaming import ParquetStream
+    from phvae.tables.read import Missing as MissingCell
     from phvae.tables.read import Sheet
 
 __all__ = [
@@ -25,6 +27,7 @@ __all__ = [
     "load",
     "read",
     "require_place",
+    "stream",
 ]
 
 Model = Annotated[Path, typer.Argument(metavar="MODEL", help="File of a fitted model.")]
@@ -58,24 +61,22 @@ def read(
     weights: str | None = None,
 ) -> "Sheet":
     """The table that the options of a command describe, with its notices said."""
-    if missing not in ("error", "drop"):
-        raise ValueError(f"missing = {missing!r}; give error or drop")
+    kept = _missing(missing)
     if delimiter in ("tab", "\\t"):
         delimiter = "\t"
     if delimiter is not None and (len(delimiter) != 1 or delimiter in '"\r\n' or not delimiter.isascii()):
         raise ValueError(f"delimiter = {delimiter!r}; give one character, or tab")
     if decimal not in (".", ","):
         raise ValueError(f"decimal = {decimal!r}; give . or ,")
-    names = None if columns is None else [name for text in columns for name in next(csv.reader([text]), [])]
     from phvae.tables.read import read_table
 
     with talk.counting("reading") as progress:
         sheet = read_table(
             table,
-            columns=names or None,
+            columns=_names(columns),
             where=where,
             weights=weights,
-            missing="drop" if missing == "drop" else "error",
+            missing=kept,
             delimiter=delimiter,
             decimal=decimal,
             progress=progress,
@@ -83,6 +84,33 @@ def read(
     for notice in sheet.notices:
         talk.note(notice)
     return sheet
+
+
+def stream(
+    talk: "Talk", table: str, *, always: bool, columns: Sequence[str] | None, where: str | None, missing: str
+) -> "ParquetStream | None":
+    """The same rows to be read in pieces, where that is asked for or they are too many for memory; else None."""
+    kept, names = _missing(missing), _names(columns)
+    with talk.working("reading"):
+        from phvae.streaming.fitting import ParquetStream, stream_if_large
+
+        open_stream = ParquetStream if always else stream_if_large
+        rows = open_stream(table, columns=names, where=where, missing=kept)
+    for notice in () if rows is None else rows.row_groups.notices:
+        talk.note(notice)
+    return rows
+
+
+def _names(columns: Sequence[str] | None) -> list[str] | None:
+    return [name for text in columns or () for name in next(csv.reader([text]), [])] or None
+
+
+def _missing(text: str) -> "MissingCell":
+    if text == "drop":
+        return "drop"
+    if text == "error":
+        return "error"
+    raise ValueError(f"missing = {text!r}; give error or drop")
 
 
 def load(talk: "Talk", model: Path) -> Any:

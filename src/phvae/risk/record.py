@@ -37,9 +37,14 @@ class ColumnRecord(NamedTuple):
         """The record of values >= 0, shape ``(n,)``; missing ones are left out."""
         seen = x[~np.isnan(x)]
         positive = seen[seen > 0]
-        kept = min(len(positive), 1 + min(MOST_KEPT, max(FEWEST_KEPT, int(SHARE_KEPT * len(seen)))))
+        kept = cls.kept(len(positive), len(seen))
         largest = np.partition(positive, len(positive) - kept)[len(positive) - kept :]
         return cls(len(seen), int((seen == 0).sum()), -np.sort(-largest))
+
+    @staticmethod
+    def kept(n_positive: int, n: int) -> int:
+        """How many of so many positive values a record keeps, among ``n`` seen."""
+        return min(n_positive, 1 + min(MOST_KEPT, max(FEWEST_KEPT, int(SHARE_KEPT * n))))
 
     @property
     def largest(self) -> float:

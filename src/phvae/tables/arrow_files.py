@@ -12,6 +12,7 @@ from phvae.tables.source import Column, Origin, damage_named
 __all__ = ["ArrowFile"]
 
 ROWS = 2**16
+BUFFER = 2**18  # bytes of a column that are fetched at once where a row group is read page by page
 
 
 class ArrowFile:
@@ -32,11 +33,34 @@ class ArrowFile:
             if schema.names.count(name) > 1:
                 raise ValueError(f"{self.label}: two columns are called {name!r}; rename one")
 
-    def batches(self, numbers: Sequence[str], others: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """The rows in turn: numbers as float64, other columns as they are."""
+    def row_groups(self) -> list[int] | None:
+        """Rows of each row group of a Parquet file; None for other files."""
+        if not self._parquet:
+            return None
+        with damage_named(self.label), self._origin.open() as stream:
+            about = pq.ParquetFile(stream).metadata
+            return [about.row_group(index).num_rows for index in range(about.num_row_groups)]
+
+    def batches(
+        self, numbers: Sequence[str], others: Sequence[str], row_group: int | None = None, rows: int = ROWS
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows in turn: numbers as float64, other columns as they are.
+
+        Args:
+            numbers: Columns of numbers.
+            others: Other columns.
+            row_group: The one row group of a Parquet file to read, page by page; None reads all.
+            rows: Rows at once, of a row group.
+        """
         names = [*numbers, *others]
         with damage_named(self.label), self._origin.open() as stream:
-            for batch in self._read(stream, names)[1]:
+            if row_group is None:
+                batches = self._read(stream, names)[1]
+            else:
+                # without these two all of the row group would be held in memory
+                file = pq.ParquetFile(stream, pre_buffer=False, buffer_size=BUFFER)
+                batches = file.iter_batches(rows, row_groups=[row_group], columns=names)
+            for batch in batches:
                 columns = [_number(batch, name, self.label) for name in numbers]
                 columns += [_plain(batch.column(batch.schema.get_field_index(name))) for name in others]
                 yield pa.RecordBatch.from_arrays(columns, names=names)

@@ -17,7 +17,7 @@ from phvae.tables.filters import RowFilter, known, parse
 from phvae.tables.frames import DataError
 from phvae.tables.source import Origin, Place, TableFile, damage_named, expand
 
-__all__ = ["Missing", "Sheet", "read_table"]
+__all__ = ["Missing", "Sheet", "choose", "needed_columns", "open_table", "read_table", "wanted_rows"]
 
 Missing = Literal["error", "drop"]
 
@@ -92,10 +92,10 @@ def read_table(
     ({'loss': [20.0]}, ["columns that hold no numbers are left out: 'day' (dates), 'kind' (text)"], 'line 3')
     """
     names = expand(source)
-    files = (_open(name, delimiter, decimal) for name in names)
+    files = (open_table(name, delimiter, decimal) for name in names)
     first = next(files)
     notices: list[str] = []
-    chosen = _choose(first, columns, weights, notices)
+    chosen = choose(first, columns, weights, notices)
     rows = parse(where, list(first.columns)) if where is not None else None
     numbers = [*chosen, *([weights] if weights is not None else [])]
     pieces: list[_Piece] = []
@@ -148,14 +148,7 @@ class _Piece:
     ) -> None:
         """Keep the rows that are wanted of a batch."""
         seen, self._n_seen = self._n_seen, self._n_seen + len(batch)
-        count["read"] += len(batch)
-        kept = np.ones(len(batch), bool) if rows is None else _array(rows.mask(batch))
-        if missing == "drop":
-            whole = kept.copy()
-            for name in chosen:
-                whole &= _array(known(batch.column(batch.schema.get_field_index(name))).is_valid())
-            count["dropped"] += int(kept.sum() - whole.sum())
-            kept = whole
+        kept = wanted_rows(batch, chosen, rows, missing, count)
         batch = batch.select(list(numbers))
         if kept.all():
             self._taken.append(range(seen, seen + len(batch)))
@@ -165,7 +158,23 @@ class _Piece:
             self.batches.append(batch.filter(pa.array(kept)))
 
 
-def _open(name: str, delimiter: str | None, decimal: str) -> TableFile:
+def wanted_rows(
+    batch: pa.RecordBatch, chosen: Sequence[str], rows: RowFilter | None, missing: Missing, count: Counter[str]
+) -> NDArray[np.bool_]:
+    """Which rows of a batch to keep, with those read and dropped counted."""
+    count["read"] += len(batch)
+    kept = np.ones(len(batch), bool) if rows is None else _array(rows.mask(batch))
+    if missing == "drop":
+        whole = kept.copy()
+        for name in chosen:
+            whole &= _array(known(batch.column(batch.schema.get_field_index(name))).is_valid())
+        count["dropped"] += int(kept.sum() - whole.sum())
+        kept = whole
+    return kept
+
+
+def open_table(name: str, delimiter: str | None, decimal: str) -> TableFile:
+    """A file as the table that its contents, or else its name, show it to be."""
     origin = Origin(name)
     with damage_named(origin.label), origin.open() as stream:
         start = stream.read(8)
@@ -185,7 +194,7 @@ def _label(source: Place) -> str:
     return "standard input" if str(source) == "-" else str(source)
 
 
-def _choose(file: TableFile, columns: Sequence[str] | None, weights: str | None, notices: list[str]) -> list[str]:
+def choose(file: TableFile, columns: Sequence[str] | None, weights: str | None, notices: list[str]) -> list[str]:
     """The columns to read from a table, and a notice of those that are left out."""
     there = file.columns
     for name in [*(columns or ()), *([weights] if weights is not None else [])]:
@@ -227,12 +236,19 @@ def _batches(
     file: TableFile, first: TableFile, numbers: Sequence[str], rows: RowFilter | None
 ) -> Iterator[pa.RecordBatch]:
     """Batches of a file, with the columns that the first file has shown to be needed."""
+    return file.batches(*needed_columns(file, first, numbers, rows))
+
+
+def needed_columns(
+    file: TableFile, first: TableFile, numbers: Sequence[str], rows: RowFilter | None
+) -> tuple[list[str], list[str]]:
+    """The columns of a file to read as numbers and as they are, as the first file has shown them to be needed."""
     others = [name for name in (rows.names if rows else ()) if name not in numbers]
     for name in [*numbers, *others]:
         _require_column(file, name)
     # a filter looks at numbers as numbers, whatever the format
     as_numbers = [name for name in others if first.columns[name].kind == "numbers"]
-    return file.batches([*numbers, *as_numbers], [name for name in others if name not in as_numbers])
+    return [*numbers, *as_numbers], [name for name in others if name not in as_numbers]
 
 
 def _weighted(sheet: Sheet, column: Any, name: str) -> Sheet:
