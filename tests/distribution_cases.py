@@ -2,7 +2,7 @@
 
 import torch
 
-from phvae.distributions import PhaseType, SeriesPhaseType
+from phvae.distributions import MatrixLogNormal, MatrixPareto, MatrixWeibull, PhaseType, SeriesPhaseType
 
 CYCLE = ([0.4, 0.0, 0.6], [[-5.2, 3.0, 2.2], [1.2, -2.5, 0.5], [4.0, 2.3, -7.55]])
 
@@ -42,4 +42,30 @@ CASES = {
     "sum, then smaller of two": lambda: (PhaseType(*CYCLE) + SeriesPhaseType([1.0], [0.1])).minimum(
         SeriesPhaseType([0.5, 0.5], [1e-3, 50.0])
     ),
+}
+
+CHAIN = ([0.2, 0.3, 0.5], [2.5, 4.0, 90.0])
+
+
+def _batch(family, *shapes):
+    """A two by three batch from shapes, scales and chains that broadcast."""
+    shape = torch.tensor(shapes, dtype=torch.float64)[:, None]
+    scale = torch.tensor([1.0, 1.0, 50.0], dtype=torch.float64)
+    return family(SeriesPhaseType([[0.2, 0.8]] * 3, [[3.0, 5.0], [8.0, 13.0], [4.0, 90.0]]), shape, scale)
+
+
+# Laws on [0, inf) that are no absorption times: `test_tailed_contract` runs on all of them.
+TAILED_CASES = {
+    "matrix Weibull, stretched": lambda: MatrixWeibull(SeriesPhaseType(*CHAIN), 0.6, 3.0),
+    "matrix Weibull, compressed": lambda: MatrixWeibull(SeriesPhaseType(*CHAIN), 2.5, 100.0),
+    "matrix Weibull, cyclic chain": lambda: MatrixWeibull(PhaseType(*CYCLE), 1.0),
+    "matrix Pareto, infinite variance": lambda: MatrixPareto(SeriesPhaseType(*CHAIN), 0.7, 2.0),
+    "matrix Pareto, infinite mean": lambda: MatrixPareto(SeriesPhaseType(*CHAIN), 0.3),
+    "matrix Pareto, thin": lambda: MatrixPareto(SeriesPhaseType(*CHAIN), 3.0, 10.0),
+    "matrix lognormal": lambda: MatrixLogNormal(SeriesPhaseType(*CHAIN), 2.0, 3.0),
+    "matrix lognormal, with a power": lambda: MatrixLogNormal(SeriesPhaseType(*CHAIN), 1.0),
+    "matrix lognormal, nearly a power": lambda: MatrixLogNormal(SeriesPhaseType(*CHAIN), 1.2),
+    "batch of matrix Weibull": lambda: _batch(MatrixWeibull, 0.6, 2.0),
+    "batch of matrix Pareto": lambda: _batch(MatrixPareto, 0.6, 2.0),
+    "batch of matrix lognormal": lambda: _batch(MatrixLogNormal, 1.4, 2.0),
 }

@@ -15,11 +15,13 @@ from phvae.decoders import PhaseTypeDecoder
 from phvae.history import EpochRecord, History
 from phvae.preprocessing import PositiveScaler, geometric_start
 from phvae.priors import MixturePrior, Prior, StandardNormal
-from phvae.start import fit_marginals
+from phvae.start import fit_marginals, reachable
 from phvae.training import TrainingError, cosine_schedule, step_schedule, train
+from phvae.transformed_decoders import TransformedDecoder, decoder_of, family_of
+from phvae.transformed_start import choose_transformed_phases, set_transformed_start
 from phvae.vae import VAE, GaussianEncoder
 
-__all__ = ["Fitted", "Translation", "build", "choose_phases", "fit", "reachable", "split", "to_users_units"]
+__all__ = ["Fitted", "Translation", "build", "choose_phases", "fit", "settle_phases", "split", "to_users_units"]
 
 Array = NDArray[np.float64]
 
@@ -28,12 +30,15 @@ COMPARISON_FRACTION = 0.2
 
 
 class Fitted(NamedTuple):
-    """A trained model of unit-free columns, its history in the user's units, and the rows it has not seen."""
+    """A trained model of unit-free columns, its history in the user's units, and the rows it has not seen.
+
+    What the fit of the columns found beside their laws is in ``found``, by name: JSON values.
+    """
 
     vae: VAE
     history: History
     held_out_rows: NDArray[np.int64]
-    smoothness: list[float]
+    found: dict[str, Any]
 
 
 def build(settings: Mapping[str, Any], scaler: PositiveScaler) -> VAE:
@@ -42,13 +47,8 @@ def build(settings: Mapping[str, Any], scaler: PositiveScaler) -> VAE:
     latent_dim, hidden = settings["latent_dim"], settings["hidden"]
     units = {"origin": torch.from_numpy(scaler.origin_), "scale": torch.from_numpy(scaler.scale_)}
     encoder = GaussianEncoder(len(scaler.origin_), latent_dim, hidden=hidden, generator=generator, **units)
-    decoder = PhaseTypeDecoder(
-        latent_dim,
-        n_phases=settings["n_phases"],
-        hidden=hidden,
-        zero_share=torch.from_numpy(scaler.zero_share_),
-        generator=generator,
-        **units,
+    decoder = decoder_of(
+        settings, hidden=hidden, zero_share=torch.from_numpy(scaler.zero_share_), generator=generator, **units
     )
     prior: Prior = StandardNormal(latent_dim)
     if settings["prior"] == "mixture":
@@ -85,9 +85,8 @@ def fit(
     ones = np.ones(u.shape[1])
     vae = build(settings, PositiveScaler.of(0 * ones, ones, zero_share))
     vae.encoder.standardise(x)
-    initial, rates, smoothness = _start(x, settings)
     assert isinstance(vae.decoder, PhaseTypeDecoder)
-    vae.decoder.set_start(initial, rates)
+    smoothness, found = _start(vae.decoder, x, settings)
     vae = vae.to(settings["device"])
     history = History(())
     translate = Translation(float(volume[rows].mean()), float(volume[held_out_rows].sum()) / max(1, len(held_out_rows)))
@@ -117,7 +116,20 @@ def fit(
         except TrainingError as error:
             where = f"values are unit-free, rows are counted among the {len(rows)} that are not held out"
             raise TrainingError(f"{error} ({where})") from error
-    return Fitted(vae.cpu().eval(), translate.history(history), held_out_rows, smoothness.tolist())
+    found |= {"smoothness": smoothness.tolist()}
+    return Fitted(vae.cpu().eval(), translate.history(history), held_out_rows, found)
+
+
+def settle_phases(u: Array, zero_share: Array, volume: Array, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The number of phases, where the data are to say it, and how the numbers compared; nothing where it is set."""
+    if settings["n_phases"] == "auto":
+        chosen, bounds = choose_phases(u, zero_share, volume, settings)
+        return {"n_phases": chosen, "held_out": [list(pair) for pair in bounds]}
+    if settings["n_phases"] is None:
+        family = family_of(settings)
+        assert family is not None
+        return {"n_phases": choose_transformed_phases(torch.from_numpy(u), family)[0]}
+    return {}
 
 
 def choose_phases(
@@ -165,24 +177,20 @@ class Translation(NamedTuple):
         return replace(history, records=tuple(map(self.record, history)))
 
 
-def _start(x: Tensor, settings: Mapping[str, Any]) -> tuple[Tensor, Tensor, Tensor]:
-    """Start probabilities and rates per column, both ``(D, m)``, and the weight of roughness per column."""
+def _start(decoder: PhaseTypeDecoder, x: Tensor, settings: Mapping[str, Any]) -> tuple[Tensor, dict[str, Any]]:
+    """Set the decoder to the start laws; the weight of roughness per column, and what else was found of them."""
     wanted = settings["smoothness"]
-    if settings["start"] == "fitted":
+    found: dict[str, Any] = {}
+    advised = torch.full((x.shape[1],), defaults.STRENGTH / len(x), dtype=torch.float64)
+    if isinstance(decoder, TransformedDecoder):
+        found = set_transformed_start(decoder, x, fitted=settings["start"] == "fitted")
+    elif settings["start"] == "fitted":
         marginals = fit_marginals(x, n_phases=settings["n_phases"])
-        initial, rates = reachable(marginals.initial, marginals.rates)
+        decoder.set_start(*reachable(marginals.initial, marginals.rates))
         advised = marginals.smoothness
     else:
-        initial, rates = (torch.from_numpy(part) for part in geometric_start(x.numpy(), settings["n_phases"]))
-        advised = torch.full((x.shape[1],), defaults.STRENGTH / len(x), dtype=torch.float64)
-    smoothness = advised if wanted == "auto" else torch.full_like(advised, wanted)
-    return initial, rates, smoothness
-
-
-def reachable(initial: Tensor, rates: Tensor) -> tuple[Tensor, Tensor]:
-    """The same laws to a millionth, with no phase so empty or so close to the next that a decoder cannot start it."""
-    steps = rates.diff(dim=-1, prepend=torch.zeros_like(rates[:, :1]))
-    return torch.maximum(initial, 1e-6 * initial.max()), torch.maximum(steps, 1e-6 * rates).cumsum(-1)
+        decoder.set_start(*geometric_start(x.numpy(), settings["n_phases"]))
+    return advised if wanted == "auto" else torch.full_like(advised, wanted), found
 
 
 def split(n_rows: int, fraction: float, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

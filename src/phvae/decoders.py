@@ -81,9 +81,9 @@ class Decoder(nn.Module, ABC):
         """The bias of the head, one row per column."""
         return self.network.head.bias.view(self.n_columns, self.width)
 
-    def _start_at(self, outputs: Tensor) -> None:
+    def _start_at(self, outputs: Tensor, first: int = 0) -> None:
         with torch.no_grad():
-            self._bias()[:, : self.n_outputs] = outputs
+            self._bias()[:, first : first + outputs.shape[-1]] = outputs
 
     @abstractmethod
     def _columns(self, outputs: Tensor, origin: Tensor, scale: Tensor) -> TailedLaw:
@@ -144,6 +144,7 @@ class PhaseTypeDecoder(Decoder):
         origin: Lower end of each column, shape ``(D,)``, in the user's units.
         scale: Positive typical size of each column beyond its origin, shape ``(D,)``; folded into the rates.
         n_phases: Phases ``m`` per column.
+        n_shapes: Further outputs per column, of a family that bends time.
         hidden: Widths of the hidden layers.
         zero_share: Share of exact zeros per column, shape ``(D,)``; a column with 0 has no atom at zero.
         generator: Source of the first weights; the global one of torch when omitted.
@@ -165,6 +166,7 @@ class PhaseTypeDecoder(Decoder):
         origin: Numbers,
         scale: Numbers,
         n_phases: int = defaults.DECODER_PHASES,
+        n_shapes: int = 0,
         hidden: Sequence[int] = defaults.HIDDEN,
         zero_share: Numbers | None = None,
         generator: torch.Generator | None = None,
@@ -175,7 +177,7 @@ class PhaseTypeDecoder(Decoder):
             latent_dim,
             origin=origin,
             scale=scale,
-            n_outputs=2 * n_phases,
+            n_outputs=2 * n_phases + n_shapes,
             hidden=hidden,
             zero_share=zero_share,
             generator=generator,

@@ -14,6 +14,7 @@ LATENT_DIM: Literal["auto"] = "auto"
 HIDDEN = (64, 64)
 PRIOR: Literal["auto"] = "auto"
 START = "fitted"
+TAIL = "exponential"
 ORIGIN: Literal["auto"] = "auto"
 SMOOTHNESS: Literal["auto"] = "auto"
 
@@ -53,8 +54,8 @@ SETTINGS = (
         "n_phases",
         N_PHASES,
         "value",
-        "Phases per column. None takes 14 for one column and 20 for several, or 10 below 5,000 rows; 'auto' compares "
-        "several by held-out likelihood.",
+        "Phases per column. None takes 14 for one column and 20 for several, or 10 below 5,000 rows, and what an "
+        "information criterion says for other tails; 'auto' compares several by held-out likelihood.",
     ),
     Setting(
         "latent_dim",
@@ -69,6 +70,13 @@ SETTINGS = (
         START,
         "value",
         "'fitted' starts each column at its own maximum likelihood law, 'geometric' at rates spread over its range.",
+    ),
+    Setting(
+        "tail",
+        TAIL,
+        "value",
+        "Kind of tail each column has given z: 'exponential' (a phase-type law), 'weibull', 'lognormal' or 'pareto' (a "
+        "power, with an index to estimate).",
     ),
     Setting(
         "origin",

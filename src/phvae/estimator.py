@@ -25,6 +25,7 @@ from phvae.risk.record import TailRecord
 from phvae.settings import device_of, resolve, seed_of
 from phvae.streaming.fitting import ParquetStream, fit_stream, table_or_stream
 from phvae.tables import Table, from_matrix, is_frame, to_matrix
+from phvae.tail_index import tail_index
 from phvae.vae import VAE
 
 __all__ = ["PHVAE"]
@@ -45,13 +46,15 @@ class PHVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin, Bas
     the size of the data; the values used are in ``settings_``.
 
     Args:
-        n_phases: Phases per column. None takes 14 for one column and 20 for several, or 10 below 5,000 rows; ``"auto"``
-            compares several by held-out likelihood.
+        n_phases: Phases per column. None takes 14 for one column and 20 for several, or 10 below 5,000 rows, and what
+            an information criterion says for other tails; ``"auto"`` compares several by held-out likelihood.
         latent_dim: Length of ``z``. 0 makes the columns independent; it is the automatic choice for one column.
         hidden: Widths of the hidden layers of encoder and decoder.
         prior: ``"normal"`` or ``"mixture"`` (a learned mixture of normal laws).
         start: ``"fitted"`` starts each column at its own maximum likelihood law, ``"geometric"`` at rates spread over
             its range.
+        tail: Kind of tail each column has given ``z``: ``"exponential"`` (a phase-type law), ``"weibull"``,
+            ``"lognormal"`` or ``"pareto"`` (a power, with an index to estimate: `tail_index`).
         origin: Lower end of each column: ``"auto"`` estimates it; or a number, one per column, a dict by name.
         smoothness: Weight of the penalty on uneven phases, beside a mean log-likelihood.
         beta: Weight of the divergence; 1 makes the objective a lower bound of the log-likelihood.
@@ -95,6 +98,8 @@ class PHVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin, Bas
     fingerprint_: str
     _columns: list[Any] | None
 
+    tail_index = tail_index
+
     def __init__(
         self,
         *,
@@ -103,6 +108,7 @@ class PHVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin, Bas
         hidden: Sequence[int] = defaults.HIDDEN,
         prior: str = defaults.PRIOR,
         start: str = defaults.START,
+        tail: str = defaults.TAIL,
         origin: Origin = defaults.ORIGIN,
         smoothness: float | Literal["auto"] = defaults.SMOOTHNESS,
         beta: float = defaults.BETA,
@@ -125,6 +131,7 @@ class PHVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin, Bas
         self.hidden = hidden
         self.prior = prior
         self.start = start
+        self.tail = tail
         self.origin = origin
         self.smoothness = smoothness
         self.beta = beta
@@ -178,10 +185,8 @@ class PHVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin, Bas
         scaler = PositiveScaler(self.origin).fit(table.values, table.names)
         u = rounded(scaler.transform(table.values))
         volume = scaler.log_volume(table.values)
-        if settings["n_phases"] == "auto":
-            chosen, bounds = assembly.choose_phases(u, scaler.zero_share_, volume, settings)
-            settings |= {"n_phases": chosen, "held_out": [list(pair) for pair in bounds]}
-        vae, history, _, smoothness = assembly.fit(
+        settings |= assembly.settle_phases(u, scaler.zero_share_, volume, settings)
+        vae, history, _, found = assembly.fit(
             u,
             scaler.zero_share_,
             volume,
@@ -192,10 +197,8 @@ class PHVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin, Bas
             progress=None if self.verbose else False,
         )
         assembly.to_users_units(vae, scaler)
-        self.settings_ = {**settings, "smoothness": smoothness}
-        self.scaler_ = scaler
-        self.vae_ = vae
-        self.history_ = history
+        self.settings_ = settings | found
+        self.scaler_, self.vae_, self.history_ = scaler, vae, history
         self.tail_record_ = TailRecord.of(table.values)
         self.table_kind_ = table.kind
         self.fingerprint_ = fingerprint(_tensor(table.values))
@@ -298,6 +301,8 @@ class PHVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin, Bas
         with torch.no_grad():
             law: Any = vae.decoder(points.double()).base_dist
         excess: Any = law.law if isinstance(law, ZeroAtom) else law
+        if not isinstance(excess.base, SeriesPhaseType):
+            raise ValueError(f"tail = {self.tail!r}: its chains run in a time of their own; look at vae_")
         initial, rates = excess.base.initial, excess.base.rates
         return SeriesPhaseType(initial[..., position, :], rates[..., position, :])
 

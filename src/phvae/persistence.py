@@ -126,7 +126,9 @@ def _fill(model: "PHVAE", header: Mapping[str, Any], tensors: Mapping[str, Tenso
 def _require_plausible(settings: Mapping[str, Any], n_columns: int, n_numbers: int) -> None:
     """Refuse sizes that the tensors cannot have, before memory is taken for them."""
     hidden, latent_dim, n_phases = settings["hidden"], settings["latent_dim"], settings["n_phases"]
-    chains = ([n_columns, *hidden, latent_dim], [latent_dim, *hidden, n_columns, n_phases])
+    # without a latent vector there are no hidden layers
+    layers = hidden if latent_dim else []
+    chains = ([n_columns, *layers, latent_dim], [latent_dim, *layers, n_columns, n_phases])
     for before, after in (pair for chain in chains for pair in pairwise(chain)):
         if not 0 <= before * after <= n_numbers:
             raise ModelFileError(f"its settings speak of a {before} by {after} matrix and it has {n_numbers} numbers")

@@ -15,6 +15,7 @@ __all__ = ["resolve", "seed_of"]
 SCHEDULES = ("cosine", "step")
 PRIORS = ("normal", "mixture")
 STARTS = ("fitted", "geometric")
+TAILS = ("exponential", "weibull", "lognormal", "pareto")
 AUTOMATIC = (
     "n_phases",
     "latent_dim",
@@ -32,6 +33,8 @@ AUTOMATIC = (
 def resolve(given: Mapping[str, Any], n_rows: int, n_columns: int) -> dict[str, Any]:
     """Settings for a table of this size: JSON values, none of them "auto" but the number of phases and smoothness.
 
+    The number of phases stays None where the data are to say it: for tails that are not exponential.
+
     Args:
         given: What the user gave, by name; see `phvae.PHVAE`.
         n_rows: Rows of the table.
@@ -48,7 +51,8 @@ def resolve(given: Mapping[str, Any], n_rows: int, n_columns: int) -> dict[str, 
     sizes = {name: None if _is_auto(given[name]) else int(given[name]) for name in ("latent_dim", "epochs")}
     automatic = defaults.for_size(n_rows, n_columns, **sizes, start=given["start"])
     if given["n_phases"] is None:
-        automatic["n_phases"] = defaults.phases_for_size(n_rows, n_columns)
+        exponential = given["tail"] == "exponential"
+        automatic["n_phases"] = defaults.phases_for_size(n_rows, n_columns) if exponential else None
     settings = {
         name: automatic[name] if given[name] is None or _is_auto(given[name]) else _plain(given[name])
         for name in _RULES
@@ -146,6 +150,7 @@ _RULES: dict[str, Rule] = {
     "hidden": _WIDTHS,
     "prior": _one_of(PRIORS),
     "start": _one_of(STARTS),
+    "tail": _one_of(TAILS),
     "smoothness": _NON_NEGATIVE,
     "beta": _NON_NEGATIVE,
     "epochs": _at_least(0),

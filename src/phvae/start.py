@@ -13,6 +13,7 @@ column by column as the one under which the data are most probable (Laplace's ap
 parameters): no rows are held out, nothing is drawn, and one path of fits serves all strengths.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -24,7 +25,7 @@ from torch import Tensor
 
 from phvae.kernels import series
 
-__all__ = ["STRENGTHS", "Marginals", "fit_marginals", "roughness"]
+__all__ = ["STRENGTHS", "Marginals", "fit_marginals", "reachable", "roughness"]
 
 Array = npt.NDArray[np.float64]
 
@@ -173,6 +174,12 @@ def _cell(rank: npt.NDArray[Any], singles: int) -> npt.NDArray[np.int64]:
     return np.where(rank < singles, rank, singles * (1 + np.log(np.maximum(rank, singles) / singles))).astype(np.int64)
 
 
+def reachable(initial: Tensor, rates: Tensor) -> tuple[Tensor, Tensor]:
+    """The same laws to a millionth, with no phase so empty or so close to the next that a decoder cannot start it."""
+    steps = rates.diff(dim=-1, prepend=torch.zeros_like(rates[:, :1]))
+    return torch.maximum(initial, 1e-6 * initial.max()), torch.maximum(steps, 1e-6 * rates).cumsum(-1)
+
+
 def natural(point: Tensor) -> tuple[Tensor, Tensor]:
     """Start probabilities and rates, (..., m) each, of a point (..., 2m): start logits, then log rate increments."""
     logits, log_increments = point.chunk(2, -1)
@@ -233,26 +240,34 @@ def _log_precision(prior: Tensor) -> Tensor:
 
 
 def climb(
-    x: Tensor, weights: Tensor, start: Tensor, prior: Tensor, *, arrived: float = ARRIVED, steps: int = 100
+    x: Tensor,
+    weights: Tensor,
+    start: Tensor,
+    prior: Tensor,
+    *,
+    arrived: float = ARRIVED,
+    steps: int = 100,
+    scores: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]] | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Levenberg-Marquardt ascent of P penalised likelihoods at once, the scores' outer products as curvature.
 
     Args:
         x, weights: (P, cells).
-        start: (P, 2m).
+        start: (P, 2m), or any coordinates that `scores` knows.
         prior: (2m, 2m), from `penalty`.
         arrived: a problem whose predicted gain and real gain fall below this drops out.
         steps: largest number of steps.
+        scores: log f of every value and its gradient in the coordinates; that of a series law when omitted.
 
     Returns:
         Points (P, 2m), penalised log-likelihoods (P,) and curvatures (P, 2m, 2m).
     """
 
     def evaluate(rows: Tensor, point: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        log_density, scores = _scores(x[rows], point)
-        weighted = scores * weights[rows, :, None]
+        log_density, slopes = (scores or _scores)(x[rows], point)
+        weighted = slopes * weights[rows, :, None]
         value = (weights[rows] * log_density).sum(-1) - (point @ prior * point).sum(-1)
-        return value, weighted.sum(1) - 2 * point @ prior, weighted.mT @ scores + 2 * prior
+        return value, weighted.sum(1) - 2 * point @ prior, weighted.mT @ slopes + 2 * prior
 
     best = start.clone()
     active = torch.arange(len(start))

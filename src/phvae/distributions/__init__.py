@@ -2,6 +2,17 @@
 
 from phvae.distributions.closure import mixture
 from phvae.distributions.explain import PhasePosterior
+from phvae.distributions.matrix_lognormal import MatrixLogNormal
+from phvae.distributions.matrix_pareto import MatrixPareto
+from phvae.distributions.matrix_weibull import MatrixWeibull
 from phvae.distributions.phase_type import PhaseType, SeriesPhaseType
 
-__all__ = ["PhasePosterior", "PhaseType", "SeriesPhaseType", "mixture"]
+__all__ = [
+    "MatrixLogNormal",
+    "MatrixPareto",
+    "MatrixWeibull",
+    "PhasePosterior",
+    "PhaseType",
+    "SeriesPhaseType",
+    "mixture",
+]

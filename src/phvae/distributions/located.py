@@ -9,7 +9,7 @@ from torch.distributions import constraints
 from phvae.distributions import checks
 from phvae.distributions.base import AbsorptionTime
 from phvae.distributions.checks import Numbers
-from phvae.distributions.tails import TailedLaw
+from phvae.distributions.tails import TailedLaw, typical
 
 
 class _Moved(constraints.Constraint):
@@ -99,6 +99,11 @@ class Located(TailedLaw):
         return self.origin + self.base.isf(self._levels("value", value))
 
     @property
+    def typical(self) -> Tensor:
+        """A point of finite density inside the law, that of the excess moved."""
+        return self.origin + typical(self.base)
+
+    @property
     def mean(self) -> Tensor:
         """Expected value."""
         return self.origin + self.base.mean
@@ -111,13 +116,16 @@ class Located(TailedLaw):
     def mean_excess(self, threshold: Numbers) -> Tensor:
         """Expected excess ``E[X - u | X > u]`` over ``threshold``."""
         below, distance = self._excess("threshold", threshold)
-        return torch.where(below, self.base.mean + distance, self.base.mean_excess(distance))
+        beyond = self.base.mean_excess(distance)
+        return torch.where(below, self.base.mean + distance, beyond) if bool(below.any()) else beyond
 
     def log_excess(self, threshold: Numbers, order: int = 1) -> Tensor:
         """Log of the stop-loss moment ``E[(X - u)_+^k]`` for ``k = order``, 1 or 2."""
         if order not in (1, 2):
             raise ValueError(f"order = {order!r}; give 1 or 2")
         below, distance = self._excess("threshold", threshold)
+        if not bool(below.any()):
+            return self.base.log_excess(distance, order)
         mean = self.base.mean + distance
         certain = mean if order == 1 else self.base.variance + mean.square()
         return torch.where(below, certain.log(), self.base.log_excess(distance, order))

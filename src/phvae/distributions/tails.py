@@ -78,6 +78,12 @@ class TailedLaw(Distribution):
         """Hazard rate ``f / S`` at ``value``."""
         return (self.log_prob(value) - self.log_sf(value)).exp()
 
+    @property
+    def typical(self) -> Tensor:
+        """A point of finite density inside the law: its mean, or 1 where that is infinite."""
+        mean: Tensor = self.mean
+        return torch.where(mean.isfinite(), mean, 1.0)
+
     def cvar(self, level: Numbers) -> Tensor:
         """Expected shortfall: the mean of the quantiles above ``level``."""
         quantile = self.icdf(level)
@@ -96,3 +102,8 @@ class TailedLaw(Distribution):
         """
         with torch.no_grad():
             return self._draw(self._extended_shape(torch.Size(sample_shape)), generator)
+
+
+def typical(law: Distribution) -> Tensor:
+    """A point of finite density inside a law."""
+    return law.typical if isinstance(law, TailedLaw) else law.mean

@@ -11,7 +11,7 @@ from torch.nn.functional import logsigmoid
 from phvae.distributions import checks
 from phvae.distributions.base import AbsorptionTime
 from phvae.distributions.checks import Numbers
-from phvae.distributions.tails import TailedLaw
+from phvae.distributions.tails import TailedLaw, typical
 
 
 class _WithZero(constraints.Constraint):
@@ -73,8 +73,7 @@ class ZeroAtom(TailedLaw):
         zero = (points == 0) & self.has_atom
         with torch.no_grad():
             # where the atom answers, the continuous law is asked about a point without infinite gradients
-            usual = torch.where(self.law.mean.isfinite(), self.law.mean, 1.0)
-            elsewhere = torch.where(zero, usual, points)
+            elsewhere = torch.where(zero, typical(self.law), points)
         return torch.where(zero, self.log_zero, self.log_rest + self.law.log_prob(elsewhere))
 
     def log_sf(self, value: Numbers) -> Tensor:
