@@ -54,7 +54,7 @@ class PHVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin, Bas
         start: ``"fitted"`` starts each column at its own maximum likelihood law, ``"geometric"`` at rates spread over
             its range.
         tail: Kind of tail each column has given ``z``: ``"exponential"`` (a phase-type law), ``"weibull"``,
-            ``"lognormal"`` or ``"pareto"`` (a power, with an index to estimate: `tail_index`).
+            ``"lognormal"`` or ``"pareto"`` (a power, with an index to estimate).
         origin: Lower end of each column: ``"auto"`` estimates it; or a number, one per column, a dict by name.
         smoothness: Weight of the penalty on uneven phases, beside a mean log-likelihood.
         beta: Weight of the divergence; 1 makes the objective a lower bound of the log-likelihood.
