@@ -15,7 +15,7 @@ from phvae.decoders import PhaseTypeDecoder
 from phvae.history import EpochRecord, History
 from phvae.preprocessing import PositiveScaler
 from phvae.settings import resolve
-from phvae.start import fit_marginals
+from phvae.start import fit_marginals, reachable
 from phvae.streaming.shuffle import StreamedRows
 from phvae.streaming.survey import ColumnSurvey, Survey, survey, unit_free
 from phvae.tables.read import Missing, read_table
@@ -114,6 +114,8 @@ def fit_stream(
     settings = resolve(model.get_params(), *groups.shape)
     if settings["n_phases"] == "auto":
         raise ValueError("n_phases = 'auto' compares fits to a table in memory; give a number or None for a stream")
+    if settings["tail"] != defaults.TAIL:
+        raise ValueError(f"tail = {settings['tail']!r} fits columns held in memory; leave it out for a stream")
     held_out = held_out_rows(groups.shape[0], settings["validation_fraction"], settings["seed"])
     found = survey(groups, model.origin, held_out)
     vae, smoothness = prepared(found, settings)
@@ -225,7 +227,7 @@ def _start(column: ColumnSurvey, settings: dict[str, Any]) -> tuple[Tensor, Tens
     wanted, n_phases = settings["smoothness"], settings["n_phases"]
     if settings["start"] == "fitted":
         law = fit_marginals(x, n_phases=n_phases, weights=weights)
-        initial, rates = assembly.reachable(law.initial, law.rates)
+        initial, rates = reachable(law.initial, law.rates)
         advised = law.smoothness
     else:
         median = column.x[np.searchsorted(np.cumsum(column.weights), column.weights.sum() / 2)]
