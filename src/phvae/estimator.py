@@ -21,6 +21,7 @@ from phvae.distributions.zero_atom import ZeroAtom
 from phvae.history import EpochRecord, History
 from phvae.persistence import Verification, pack, require_same_numbers, unpack
 from phvae.preprocessing import Origin, PositiveScaler, column_names, require_non_negative, rounded
+from phvae.priors import even_offsets
 from phvae.risk.record import TailRecord
 from phvae.settings import device_of, resolve, seed_of
 from phvae.streaming.fitting import ParquetStream, fit_stream, table_or_stream
@@ -217,7 +218,7 @@ class PHVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin, Bas
         x = _tensor(table.values)
         device = device_of(self.device)
         vae = self._exact(device)
-        noise = _latent_offsets(self.n_importance, vae.latent_dim).to(device)
+        noise = even_offsets(self.n_importance, vae.latent_dim).to(device)
         at_once = max(1, CHUNK // (len(noise) * x.shape[1]))
         with torch.no_grad():
             scores = [_log_likelihood(vae, rows.to(device), noise).cpu() for rows in torch.split(x, at_once)]
@@ -377,17 +378,6 @@ class PHVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin, Bas
 def _tensor(values: Array) -> Tensor:
     """The same numbers as a tensor; copied only if torch cannot use the memory of a read-only or reversed array."""
     return torch.from_numpy(np.require(values, requirements=["C", "W"]))
-
-
-def _latent_offsets(n_points: int, latent_dim: int) -> Tensor:
-    """Standard normal points that fill the space evenly, shape ``(n_points, 1, latent_dim)``; always the same ones."""
-    if not latent_dim:
-        return torch.zeros(1, 1, 0, dtype=torch.float64)
-    engine: Any = torch.quasirandom.SobolEngine
-    uniform: Tensor = engine(latent_dim, scramble=True, seed=0).draw(n_points, dtype=torch.float64)
-    # the points are multiples of 2^-30: from the middle of their cells none is 0, where the quantile is infinite
-    offsets: Tensor = torch.special.ndtri(uniform + 2**-31)
-    return offsets[:, None]
 
 
 def _log_likelihood(vae: VAE, x: Tensor, noise: Tensor) -> Tensor:

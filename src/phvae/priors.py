@@ -2,12 +2,13 @@
 
 import math
 from abc import ABC, abstractmethod
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.distributions import Normal
 
-__all__ = ["MixturePrior", "Prior", "StandardNormal"]
+__all__ = ["MixturePrior", "Prior", "StandardNormal", "even_offsets"]
 
 _LOG_TWO_PI = math.log(2 * math.pi)
 
@@ -113,3 +114,14 @@ def divergence_per_dimension(posterior: Normal) -> Tensor:
     """Divergence of each entry of a diagonal normal posterior from a standard normal entry, shape ``(n, d)``."""
     scale = posterior.scale
     return (posterior.loc.square() + scale.square() - 1) / 2 - scale.log()
+
+
+def even_offsets(n_points: int, latent_dim: int) -> Tensor:
+    """Standard normal points that fill the space evenly, shape ``(n_points, 1, latent_dim)``; always the same ones."""
+    if not latent_dim:
+        return torch.zeros(1, 1, 0, dtype=torch.float64)
+    engine: Any = torch.quasirandom.SobolEngine
+    uniform: Tensor = engine(latent_dim, scramble=True, seed=0).draw(n_points, dtype=torch.float64)
+    # the points are multiples of 2^-30: from the middle of their cells none is 0, where the quantile is infinite
+    offsets: Tensor = torch.special.ndtri(uniform + 2**-31)
+    return offsets[:, None]
