@@ -22,7 +22,10 @@ from phvae.history import EpochRecord, History
 from phvae.persistence import Verification, pack, require_same_numbers, unpack
 from phvae.preprocessing import Origin, PositiveScaler, column_names, require_non_negative, rounded
 from phvae.priors import even_offsets
+from phvae.risk.answers import TailAnswers
+from phvae.risk.questions import place, whole
 from phvae.risk.record import TailRecord
+from phvae.risk.sources import Splice
 from phvae.settings import device_of, resolve, seed_of
 from phvae.streaming.fitting import ParquetStream, fit_stream, table_or_stream
 from phvae.tables import Table, from_matrix, is_frame, to_matrix
@@ -39,7 +42,7 @@ BLOCK = 4096
 CHUNK = 2**18
 
 
-class PHVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin, BaseEstimator):  # type: ignore[misc]
+class PHVAE(TailAnswers, ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin, BaseEstimator):  # type: ignore[misc]
     """Phase-type variational autoencoder: the joint law of non-negative, heavy-tailed columns.
 
     ``p(x) = ∫ Π_j p(x_j | z) p(z) dz`` with a series phase-type law of ``x_j - origin_j`` for every column ``j`` given
@@ -228,7 +231,7 @@ class PHVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin, Bas
         """Mean log-likelihood per row, as in `score_samples`."""
         return float(self.score_samples(X).mean())
 
-    def sample(self, n_samples: int = 1, random_state: Any = None) -> Any:
+    def sample(self, n_samples: int = 1, random_state: Any = None, *, given: Any = None, splice: Splice = None) -> Any:
         """New rows from the fitted law, as the kind of table seen in `fit`.
 
         The rows follow from the seed alone: the first 1,000 of 10,000 are the sample of 1,000.
@@ -236,18 +239,23 @@ class PHVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin, Bas
         Args:
             n_samples: Number of rows.
             random_state: Seed, or a numpy generator to draw one from; None gives other rows at every call.
+            given: Conditions that every row meets, such as ``{"a": (">", 100)}``; see `conditional_sample`.
+            splice: ``"gpd"`` for generalised Pareto tails beyond the trust points.
         """
-        values = np.concatenate(list(self._draw(n_samples, random_state)))
+        if given is not None:
+            return self.conditional_sample(n_samples, given, random_state, splice=splice).rows
+        values = np.concatenate(list(self._draw(n_samples, random_state, splice)))
         return from_matrix(values, self._columns, self.table_kind_)
 
-    def sample_blocks(self, n_samples: int, random_state: Any = None) -> Iterator[Any]:
+    def sample_blocks(self, n_samples: int, random_state: Any = None, *, splice: Splice = None) -> Iterator[Any]:
         """The rows of `sample` in turn, as tables of up to 4,096 rows: any number of rows in little memory.
 
         Args:
             n_samples: Number of rows.
             random_state: As in `sample`, whose rows these are.
+            splice: As in `sample`.
         """
-        blocks = self._draw(n_samples, random_state)
+        blocks = self._draw(n_samples, random_state, splice)
         return (from_matrix(rows, self._columns, self.table_kind_) for rows in blocks)
 
     def transform(self, X: Any) -> Array:
@@ -291,10 +299,7 @@ class PHVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin, Bas
             One law for each latent vector, in the user's units.
         """
         check_is_fitted(self)
-        names = column_names(self.n_features_in_, self._columns)
-        if column not in names and not (isinstance(column, int) and 0 <= column < len(names)):
-            raise ValueError(f"there is no column {column!r}; give one of {names} or its position")
-        position = column if isinstance(column, int) else names.index(column)
+        position = place(column, column_names(self.n_features_in_, self._columns))
         vae = self._exact("cpu")
         points = torch.zeros(vae.latent_dim) if z is None else torch.as_tensor(z)
         if points.shape[-1:] != (vae.latent_dim,):
@@ -361,14 +366,12 @@ class PHVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin, Bas
                 stacklevel=3,
             )
 
-    def _draw(self, n_samples: int, random_state: Any) -> Iterator[Array]:
+    def _draw(self, n_samples: int, random_state: Any, splice: Splice) -> Iterator[Array]:
         """Rows of a sample, block by block."""
         check_is_fitted(self)
-        if not isinstance(n_samples, int | np.integer) or n_samples < 1:
-            raise ValueError(f"n_samples = {n_samples!r}; give a whole number of at least 1")
-        seed, vae = seed_of(random_state), self._exact("cpu")
-        starts = range(0, int(n_samples), BLOCK)
-        return (_draw_block(vae, seed, start // BLOCK)[: n_samples - start].numpy() for start in starts)
+        n = whole("n_samples", n_samples)
+        seed, vae, move = seed_of(random_state), self._exact("cpu"), self._mover(splice)
+        return (move(_draw_block(vae, seed, i // BLOCK)[: n - i]).numpy() for i in range(0, n, BLOCK))
 
     def _exact(self, device: str) -> VAE:
         """The model in double precision, where the result for a row does not depend on the rows beside it."""

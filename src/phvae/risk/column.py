@@ -40,7 +40,7 @@ class ColumnLaw(IntegratedLaw):
         self.log_weight = points.log_weight
         self.replicates = len(points.z)
         with torch.no_grad():
-            self._parts = [
+            self.parts = [
                 (replicates, places, vae.decoder.column(points.z[replicates, places], column))
                 for replicates, places in _parts(points)
             ]
@@ -76,16 +76,16 @@ class ColumnLaw(IntegratedLaw):
         """Mean of the variances given ``z`` and variance of the means, shape ``(R,)``."""
         centre = self.mean
         within = self._average(lambda law: law.variance)
-        means = [(law.mean[..., 0] - centre[r, None]).square() for r, _, law in self._parts]
+        means = [(law.mean[..., 0] - centre[r, None]).square() for r, _, law in self.parts]
         between = torch.zeros_like(centre)
-        for (r, n, _), squares in zip(self._parts, means, strict=True):
+        for (r, n, _), squares in zip(self.parts, means, strict=True):
             between[r] += (self.log_weight[r, n].exp() * squares).sum(-1)
         return within + between
 
     def _average(self, quantity: Callable[[TailedLaw], Tensor]) -> Tensor:
         total = torch.zeros(self.replicates, dtype=torch.float64)
         with torch.no_grad():
-            for r, n, law in self._parts:
+            for r, n, law in self.parts:
                 total[r] += (self.log_weight[r, n].exp() * quantity(law)[..., 0]).sum(-1)
         return total
 
@@ -94,7 +94,7 @@ class ColumnLaw(IntegratedLaw):
         x = x.double().expand(self.replicates, x.shape[-1])
         total = torch.full(x.shape, -math.inf, dtype=torch.float64)
         with torch.no_grad():
-            for r, n, law in self._parts:
+            for r, n, law in self.parts:
                 log_weight = self.log_weight[r, n]
                 at_once = max(1, ENTRIES_AT_ONCE // log_weight.numel())
                 for columns in torch.arange(x.shape[1]).split(at_once):

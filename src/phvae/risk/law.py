@@ -3,11 +3,14 @@
 import math
 from abc import ABC, abstractmethod
 
+import numpy as np
 import torch
 from torch import Tensor
 
-__all__ = ["IntegratedLaw"]
+__all__ = ["IntegratedLaw", "Pooled"]
 
+# Panels and nodes per panel of integrals that no closed form gives.
+PANELS, ORDER = 32, 12
 # Steps of the root search, far more than Newton's method takes; the relative width at which it stops; and the longest
 # step, in logarithms, that is taken on trust.
 MOST_STEPS, CLOSE, LONGEST_STEP = 200, 1e-11, 3.0
@@ -61,6 +64,10 @@ class IntegratedLaw(ABC):
         start = None if rough is self else rough.isf(probability)
         return _search(self, probability.double().log(), upper=True, start=start)
 
+    def from_log_sf(self, log_survival: Tensor) -> Tensor:
+        """Point with this log of ``P(X > point)``, for probabilities that may be no numbers any more."""
+        return _search(self, log_survival, upper=True, start=None)
+
     def icdf(self, level: Tensor) -> Tensor:
         """Smallest point with ``P(X <= point) >= level``, for levels ``(k,)`` or ``(R, k)`` in (0, 1)."""
         level = level.double()
@@ -83,10 +90,69 @@ class IntegratedLaw(ABC):
         """``E[X - x | X > x]``."""
         return (self.log_excess(x) - self.log_sf(x)).exp()
 
+    def limited(self, x: Tensor) -> Tensor:
+        """``E[min(X, x)]``."""
+        return self.mean[:, None] - self.log_excess(x).exp()
+
+    def layer_area(self, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
+        """``∫ S`` and ``2 ∫ (x - low) S`` over layers from ``low`` to ``high``, ``(k,)`` each, by Gauss' rule."""
+        start = low - self.lower
+        # equal ratios from one panel to the next, and the first panel as wide as the distance from the lower end
+        unit = torch.where(start > 0, start, (high - low) / 2**PANELS)
+        edges = torch.linspace(0, 1, PANELS + 1, dtype=torch.float64)[:, None]
+        t = torch.log1p((high - low) / unit) * edges
+        half = t.diff(dim=0)[:, None] / 2
+        middle = (t[:-1, None] + t[1:, None]) / 2
+        nodes, weights = (torch.from_numpy(part)[:, None] for part in np.polynomial.legendre.leggauss(ORDER))
+        distance = unit * torch.expm1(middle + half * nodes)
+        measure = half * weights * (distance + unit)
+        shape = (self.replicates, *distance.shape)
+        survival = self.log_sf((low + distance).reshape(1, -1)).exp().view(shape)
+        return (measure * survival).sum((1, 2)), (2 * measure * distance * survival).sum((1, 2))
+
     def tail_mean(self, probability: Tensor) -> Tensor:
         """Mean of the worst share ``probability`` of outcomes: ``q + E[(X - q)_+] / probability``, ``q = isf``."""
         quantile = self.isf(probability)
         return quantile + self.log_excess(quantile).exp() / probability
+
+
+class Pooled(IntegratedLaw):
+    """The mean of the replicates of a law, as a law of one replicate."""
+
+    replicates = 1
+
+    def __init__(self, law: IntegratedLaw) -> None:
+        self.law, self.lower = law, law.lower
+
+    def log_pdf(self, x: Tensor) -> Tensor:
+        """Log density."""
+        return self._mean(self.law.log_pdf(x))
+
+    def log_sf(self, x: Tensor) -> Tensor:
+        """Log of ``P(X > x)``."""
+        return self._mean(self.law.log_sf(x))
+
+    def log_cdf(self, x: Tensor) -> Tensor:
+        """Log of ``P(X <= x)``."""
+        return self._mean(self.law.log_cdf(x))
+
+    def log_excess(self, x: Tensor, order: int = 1) -> Tensor:
+        """Log of ``E[(X - x)_+^order]`` for orders 1 and 2."""
+        return self._mean(self.law.log_excess(x, order))
+
+    @property
+    def mean(self) -> Tensor:
+        """Expected value, shape ``(1,)``."""
+        return self.law.mean.mean(0, keepdim=True)
+
+    @property
+    def variance(self) -> Tensor:
+        """Variance, shape ``(1,)``."""
+        within, between = self.law.variance.mean(0, keepdim=True), self.law.mean.var(0, correction=0, keepdim=True)
+        return within + between
+
+    def _mean(self, logs: Tensor) -> Tensor:
+        return torch.logsumexp(logs, 0, keepdim=True) - math.log(len(logs))
 
 
 def _search(law: IntegratedLaw, log_level: Tensor, *, upper: bool, start: Tensor | None) -> Tensor:

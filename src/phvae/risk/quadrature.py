@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -11,7 +12,7 @@ from torch import Tensor
 
 from phvae.risk.latent import NormalMixture
 
-__all__ = ["REPLICATES", "Proposal", "Quadrature", "effective_share"]
+__all__ = ["REPLICATES", "Proposal", "Quadrature", "effective_share", "uniform_points"]
 
 # Independent scramblings of the points; their spread is the standard error.
 REPLICATES = 8
@@ -23,6 +24,8 @@ STEP, REFITS = 0.05, 2
 MOST_STEPS = 40
 # Bits of a coordinate: with fewer, points of large tables coincide and the corners of the cube are never reached.
 BITS = 50
+# Numbers of points up to this one are kept for the next question.
+LARGEST_KEPT = 4096
 
 
 class Quadrature(NamedTuple):
@@ -69,10 +72,9 @@ class Proposal:
         """
         d = self.prior.means.shape[1]
         if not d:
-            nothing = torch.zeros(1, 1, dtype=torch.float64)
-            return Quadrature(nothing[..., :0, None].expand(1, 1, 0), nothing)
+            return Quadrature(torch.zeros(1, 1, 0, dtype=torch.float64), torch.zeros(1, 1, dtype=torch.float64))
         law = self.law
-        z = torch.cat([law.place(_uniform(d + 1, n, [self.seed, stream, k])) for k in range(replicates)])
+        z = torch.cat([law.place(uniform_points(d + 1, n, (self.seed, stream, k))) for k in range(replicates)])
         if self._tilts:
             log_weight = (self.prior.log_density(z) - law.log_density(z)).view(replicates, n)
         else:
@@ -135,8 +137,16 @@ def _reachable_power(log_weight: Tensor, log_chance: Tensor) -> float:
     return low if low > 0 else high
 
 
-def _uniform(d: int, n: int, key: list[int]) -> Tensor:
-    """``n`` scrambled Sobol points inside the unit cube of dimension ``d``."""
+def uniform_points(d: int, n: int, key: tuple[int, ...]) -> Tensor:
+    """``n`` scrambled Sobol points inside the unit cube of dimension ``d``; nobody may change them in place."""
+    # scrambling costs more than the laws at a few hundred points do, and questions share their points
+    return _kept(d, n, key) if n <= LARGEST_KEPT else _scrambled(d, n, key)
+
+
+def _scrambled(d: int, n: int, key: tuple[int, ...]) -> Tensor:
     engine = qmc.Sobol(d, scramble=True, bits=BITS, rng=np.random.default_rng(key))
     # from the middle of their cells no coordinate is 0, where a normal quantile is infinite
     return torch.from_numpy(engine.random(n) + 2.0 ** -(BITS + 1))
+
+
+_kept = lru_cache(maxsize=128)(_scrambled)

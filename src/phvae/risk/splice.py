@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from phvae.distributions.generalised_pareto import GeneralisedPareto
-from phvae.risk.law import IntegratedLaw
+from phvae.risk.law import IntegratedLaw, Pooled
 
 __all__ = ["Spliced"]
 
@@ -89,6 +89,24 @@ class Spliced(IntegratedLaw):
         around = self.law.variance + (self.law.mean - centre).square()
         return around + self._gained(2) + 2 * (self.threshold - centre) * self._gained(1)
 
+    def limited(self, x: Tensor) -> Tensor:
+        """``E[min(X, x)]``, finite also where the mean is infinite."""
+        x = x.double().expand(self.replicates, x.shape[-1])
+        inner = x.minimum(torch.tensor(self.threshold, dtype=torch.float64))
+        log_survival, power = self.tail.log_sf(x - inner), 1 - self.shape
+        share = -torch.expm1(power * log_survival) / power if power else -log_survival
+        return self.law.limited(inner) + self._log_mass.exp() * self.tail.scale * share
+
+    def origin_of(self, x: Tensor) -> Tensor:
+        """Where in the model's law a point of this one was: ``S_model^-1(S_spliced(x))``, the inverse of `move`."""
+        beyond = x > self.threshold
+        if not bool(beyond.any()):
+            return x
+        log_mass, tail = self._pooled_tail()
+        origin = x.double().clone()
+        origin[beyond] = Pooled(self.law).from_log_sf(log_mass + tail.log_sf(x[beyond] - self.threshold))[0]
+        return origin
+
     def isf(self, probability: Tensor) -> Tensor:
         """Smallest point with ``P(X > point) <= probability``."""
         probability = probability.double()
@@ -109,12 +127,14 @@ class Spliced(IntegratedLaw):
         if not bool(beyond.any()):
             return x
         moved = x.double().clone()
-        log_survival = self._pooled_log_sf(moved[beyond])
-        pooled = self._log_mass.exp().mean()
-        density = (self._log_mass - self.tail.scale.log()).exp().mean()
-        tail = GeneralisedPareto(self.shape, pooled / density, validate_args=False)
-        moved[beyond] = self.threshold + tail.point(log_survival - pooled.log())
+        log_mass, tail = self._pooled_tail()
+        moved[beyond] = self.threshold + tail.point(self._pooled_log_sf(moved[beyond]) - log_mass)
         return moved
+
+    def _pooled_tail(self) -> tuple[Tensor, GeneralisedPareto]:
+        """Log of the mass beyond the threshold and law of the excess, for the mean of the replicates."""
+        mass, density = self._log_mass.exp().mean(), (self._log_mass - self.tail.scale.log()).exp().mean()
+        return mass.log(), GeneralisedPareto(self.shape, mass / density, validate_args=False)
 
     def _joined(self, x: Tensor, below: Callable[[Tensor], Tensor], above: Callable[[Tensor], Tensor]) -> Tensor:
         x = x.double().expand(self.replicates, x.shape[-1])

@@ -1,0 +1,245 @@
+"""What a fitted model answers about its tails: the methods that `phvae.PHVAE` has from this module."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from phvae.risk import questions
+from phvae.risk.conditional import ConditionalSample, Event, draw_given, summary
+from phvae.risk.conditions import Range, read_conditions
+from phvae.risk.estimate import RTOL
+from phvae.risk.joint import JointAnswers
+from phvae.risk.losses import Losses
+from phvae.risk.sources import Column, Fitted, Splice
+from phvae.risk.splice import Spliced
+from phvae.settings import seed_of
+from phvae.tables import from_matrix
+
+__all__ = ["TailAnswers"]
+
+Columns = str | int | Sequence[str | int] | None
+
+
+class TailAnswers(JointAnswers):
+    """Tail answers of a fitted model: exact given the latent vector, and integrated over it with a known error.
+
+    Every method gives a frame of the kind seen in `fit` (a structured array for a model of arrays) with a row per
+    column and question: ``value``, the ``standard_error`` of the integration, its 95% interval ``low``, ``high``, and
+    ``extrapolated`` for answers beyond the largest observation. The number of latent points grows until the standard
+    error is below ``rtol`` times the value. ``splice="gpd"`` replaces the tail beyond the trust point by a generalised
+    Pareto tail fitted to the largest values, with the same mass and slope there.
+    """
+
+    _columns: list[Any] | None
+
+    def pdf(self, column: Columns, x: Any, *, splice: Splice = None, rtol: float = RTOL) -> Any:
+        """Density of columns at points ``x``; an atom at zero is no part of it."""
+        return self.losses(column, splice=splice, rtol=rtol).pdf(x)
+
+    def log_pdf(self, column: Columns, x: Any, *, splice: Splice = None, rtol: float = RTOL) -> Any:
+        """Log density of columns at points ``x``; ``rtol`` is that of the density."""
+        return self.losses(column, splice=splice, rtol=rtol).log_pdf(x)
+
+    def cdf(self, column: Columns, x: Any, *, splice: Splice = None, rtol: float = RTOL) -> Any:
+        """``P(X <= x)``."""
+        return self.losses(column, splice=splice, rtol=rtol).cdf(x)
+
+    def log_cdf(self, column: Columns, x: Any, *, splice: Splice = None, rtol: float = RTOL) -> Any:
+        """Log of ``P(X <= x)``."""
+        return self.losses(column, splice=splice, rtol=rtol).log_cdf(x)
+
+    def sf(self, column: Columns, x: Any, *, splice: Splice = None, rtol: float = RTOL) -> Any:
+        """``P(X > x)``, with the same relative error however small it is.
+
+        Args:
+            column: Name or position; a list of them; None for all.
+            x: Thresholds.
+            splice: ``"gpd"`` for a power tail beyond the trust point.
+            rtol: Relative standard error to integrate to.
+        """
+        return self.losses(column, splice=splice, rtol=rtol).sf(x)
+
+    def log_sf(self, column: Columns, x: Any, *, splice: Splice = None, rtol: float = RTOL) -> Any:
+        """Log of ``P(X > x)``."""
+        return self.losses(column, splice=splice, rtol=rtol).log_sf(x)
+
+    def hazard(self, column: Columns, x: Any, *, splice: Splice = None, rtol: float = RTOL) -> Any:
+        """Hazard rate ``f(x) / S(x)``."""
+        return self.losses(column, splice=splice, rtol=rtol).hazard(x)
+
+    def quantile(self, column: Columns, level: Any, *, splice: Splice = None, rtol: float = RTOL) -> Any:
+        """Smallest points with ``P(X <= point) >= level``; for levels beyond 0.999999 use `isf`."""
+        return self.losses(column, splice=splice, rtol=rtol).quantile(level)
+
+    def isf(self, column: Columns, probability: Any, *, splice: Splice = None, rtol: float = RTOL) -> Any:
+        """Smallest points with ``P(X > point) <= probability``, down to 1e-12 and beyond."""
+        return self.losses(column, splice=splice, rtol=rtol).isf(probability)
+
+    def var(self, level: Any, column: Columns = None, *, splice: Splice = None, rtol: float = RTOL) -> Any:
+        """Value at risk: the quantile at ``level``, of all columns unless some are named."""
+        return self.losses(column, splice=splice, rtol=rtol).var(level)
+
+    def cvar(self, level: Any, column: Columns = None, *, splice: Splice = None, rtol: float = RTOL) -> Any:
+        """Expected shortfall: the mean of the quantiles above ``level``, of all columns unless some are named."""
+        return self.losses(column, splice=splice, rtol=rtol).cvar(level)
+
+    def mean(self, column: Columns = None, *, splice: Splice = None, rtol: float = RTOL) -> Any:
+        """Expected value of columns."""
+        return self.losses(column, splice=splice, rtol=rtol).mean()
+
+    def std(self, column: Columns = None, *, splice: Splice = None, rtol: float = RTOL) -> Any:
+        """Standard deviation of columns."""
+        return self.losses(column, splice=splice, rtol=rtol).std()
+
+    def mean_excess(self, column: Columns, x: Any, *, splice: Splice = None, rtol: float = RTOL) -> Any:
+        """Mean excess ``E[X - x | X > x]`` over thresholds ``x``."""
+        return self.losses(column, splice=splice, rtol=rtol).mean_excess(x)
+
+    def return_level(
+        self,
+        periods: Any,
+        events_per_period: float,
+        column: Columns = None,
+        *,
+        splice: Splice = None,
+        rtol: float = RTOL,
+    ) -> Any:
+        """Level that is exceeded once in so many periods on average.
+
+        Args:
+            periods: Return periods.
+            events_per_period: Rows per period, on average.
+            column: Name or position; a list of them; None for all.
+            splice: ``"gpd"`` for a power tail beyond the trust point.
+            rtol: Relative standard error to integrate to.
+        """
+        return self.losses(column, splice=splice, rtol=rtol).return_level(periods, events_per_period)
+
+    def prob_exceed(
+        self,
+        column: Columns,
+        x: Any,
+        within: float,
+        events_per_period: float,
+        *,
+        splice: Splice = None,
+        rtol: float = RTOL,
+    ) -> Any:
+        """Probability of at least one event above ``x`` within so many periods, the number of events being Poisson.
+
+        Args:
+            column: Name or position; a list of them; None for all.
+            x: Thresholds.
+            within: Number of periods.
+            events_per_period: Rows per period, on average.
+            splice: ``"gpd"`` for a power tail beyond the trust point.
+            rtol: Relative standard error to integrate to.
+        """
+        return self.losses(column, splice=splice, rtol=rtol).prob_exceed(x, within, events_per_period)
+
+    def layer(
+        self,
+        column: Columns,
+        limit: Any,
+        attachment: Any = 0.0,
+        events_per_period: float | None = None,
+        *,
+        splice: Splice = None,
+        rtol: float = RTOL,
+    ) -> Any:
+        """Expected loss, standard deviation, frequency and return period of the layer ``limit`` over ``attachment``.
+
+        Args:
+            column: Name or position; a list of them; None for all.
+            limit: Most that is paid per event; ``inf`` for no limit.
+            attachment: Where the layer begins.
+            events_per_period: Rows per period, on average; None for figures per event.
+            splice: ``"gpd"`` for a power tail beyond the trust point.
+            rtol: Relative standard error to integrate to.
+        """
+        return self.losses(column, splice=splice, rtol=rtol).layer(limit, attachment, events_per_period)
+
+    def limited_expected_value(self, column: Columns, limit: Any, *, splice: Splice = None, rtol: float = RTOL) -> Any:
+        """``E[min(X, limit)]``."""
+        return self.losses(column, splice=splice, rtol=rtol).limited_expected_value(limit)
+
+    def increased_limit_factor(
+        self, column: Columns, limit: Any, basic: float, *, splice: Splice = None, rtol: float = RTOL
+    ) -> Any:
+        """``E[min(X, limit)] / E[min(X, basic)]`` for a basic limit."""
+        return self.losses(column, splice=splice, rtol=rtol).increased_limit_factor(limit, basic)
+
+    def losses(self, column: Columns = None, *, splice: Splice = None, rtol: float = RTOL) -> Losses:
+        """Columns as losses: many questions about the same ones, without naming them each time.
+
+        Args:
+            column: Name or position; a list of them; None for all.
+            splice: ``"gpd"`` for a power tail beyond the trust point.
+            rtol: Relative standard error to integrate to.
+        """
+        fitted = Fitted.of(self)
+        positions = questions.places(column, fitted.names)
+        return Losses([Column(fitted, position, splice) for position in positions], fitted.kind, rtol)
+
+    def conditional_sample(
+        self, n_samples: int, given: Mapping[Any, Any], random_state: Any = None, *, splice: Splice = None
+    ) -> ConditionalSample:
+        """Rows given conditions on columns, drawn without rejection, with the probability of the conditions.
+
+        Latent vectors are drawn in proportion to the probability that they give the conditions, from many more weighted
+        points than rows, and each column from its law given latent vector and condition: events of any rarity cost
+        the same.
+
+        Args:
+            n_samples: Number of rows.
+            given: A dict from column to ``(">", a)``, ``("<", b)`` or ``("between", a, b)``, all of which hold.
+            random_state: Seed, or a numpy generator to draw one from; None gives other rows at every call.
+            splice: ``"gpd"`` for power tails beyond the trust points.
+        """
+        fitted = Fitted.of(self, seed_of(random_state))
+        n = questions.whole("n_samples", n_samples)
+        decoder = fitted.vae.decoder
+        conditions = read_conditions(given, fitted.names, decoder.origin.tolist(), decoder.has_atom.tolist())
+        spliced, move = self._steady(splice), self._mover(splice)
+        ranges = [_before_splice(condition, spliced) for condition in conditions]
+        event = Event(fitted.vae, fitted.prior, ranges, fitted.seed)
+        rows, parts = [], []
+        for block, chance, effective, n_points in draw_given(event, n):
+            moved = move(block)
+            for condition in conditions:
+                # the two inversions of a spliced tail agree to their last digits only
+                moved[:, condition.column] = condition.within(moved[:, condition.column])
+            rows.append(moved.numpy())
+            parts.append((chance, effective, n_points))
+        table = from_matrix(np.concatenate(rows), self._columns, fitted.kind)
+        return ConditionalSample(table, *summary(parts))
+
+    def _mover(self, splice: Splice) -> Callable[[Tensor], Tensor]:
+        """What moves rows ``(n, D)`` of the model to its spliced tails."""
+        spliced = self._steady(splice)
+
+        def move(rows: Tensor) -> Tensor:
+            return torch.stack([law.move(rows[:, j]) for j, law in enumerate(spliced)], 1) if spliced else rows
+
+        return move
+
+    def _steady(self, splice: Splice) -> list[Spliced]:
+        """The spliced law of every column; none without a splice."""
+        fitted = Fitted.of(self)
+        return [law for j in range(len(fitted.names)) if (law := Column(fitted, j, splice).spliced()) is not None]
+
+
+def _before_splice(condition: Range, spliced: Sequence[Spliced]) -> Range:
+    """The condition on the model's own draws that stands for one on spliced draws."""
+    if not spliced:
+        return condition
+    law = spliced[condition.column]
+    low, high = (
+        float(law.origin_of(torch.tensor([end], dtype=torch.float64))) if math.isfinite(end) else end
+        for end in (condition.low, condition.high)
+    )
+    return Range(condition.column, low, high)

@@ -1,0 +1,89 @@
+"""What can be asked, and the one sentence a user reads when a question has no answer."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["checked_rtol", "levels", "place", "places", "positive", "thresholds", "whole"]
+
+Array = NDArray[np.float64]
+
+
+def place(column: Any, names: Sequence[Any], argument: str = "column") -> int:
+    """Position of a column given by name or by position.
+
+    >>> place("b", ["a", "b"]), place(0, ["a", "b"])
+    (1, 0)
+    """
+    for position, name in enumerate(names):
+        if type(column) is type(name) and column == name:
+            return position
+    if isinstance(column, int | np.integer) and not isinstance(column, bool) and 0 <= column < len(names):
+        return int(column)
+    raise ValueError(f"{argument} = {column!r}: there is no such column; give one of {list(names)} or its position")
+
+
+def places(columns: Any, names: Sequence[Any], argument: str = "column") -> list[int]:
+    """Positions of one column, of several, or of all (None)."""
+    if columns is None:
+        return list(range(len(names)))
+    if isinstance(columns, str | int | np.integer) or not isinstance(columns, Sequence | np.ndarray):
+        return [place(columns, names, argument)]
+    found = [place(column, names, f"{argument}[{i}]") for i, column in enumerate(columns)]
+    if not found:
+        raise ValueError(f"{argument} is empty; give at least one of {list(names)}")
+    for i, position in enumerate(found):
+        if position in found[:i]:
+            raise ValueError(f"{argument}[{i}] = {columns[i]!r} is named twice; name each column once")
+    return found
+
+
+def levels(name: str, value: Any) -> Array:
+    """Probabilities strictly between 0 and 1."""
+    return _all(name, value, lambda p: 0 < p < 1, "give probabilities strictly between 0 and 1, such as 0.99")
+
+
+def thresholds(name: str, value: Any, lower: float = 0.0) -> Array:
+    """Finite points, not negative where a loss cannot be."""
+    if lower < 0:
+        return _all(name, value, math.isfinite, "give finite numbers")
+    return _all(name, value, lambda x: 0 <= x < math.inf, "give finite thresholds >= 0; the column is never negative")
+
+
+def positive(name: str, value: Any, *, infinite: bool = False) -> Array:
+    """Numbers above zero."""
+    end = "" if infinite else "finite "
+    return _all(name, value, lambda x: 0 < x < math.inf or (infinite and x == math.inf), f"give {end}numbers > 0")
+
+
+def whole(name: str, value: Any, least: int = 1) -> int:
+    """A whole number that is large enough."""
+    if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least:
+        raise ValueError(f"{name} = {value!r}; give a whole number of at least {least}")
+    return int(value)
+
+
+def checked_rtol(rtol: Any) -> float:
+    """A relative tolerance."""
+    if not isinstance(rtol, int | float | np.number) or not 0 < rtol < 1:
+        raise ValueError(f"rtol = {rtol!r}; give a relative tolerance between 0 and 1, such as 1e-3")
+    return float(rtol)
+
+
+def _all(name: str, value: Any, holds: Any, remedy: str) -> Array:
+    if isinstance(value, Mapping | str | bytes):
+        raise ValueError(f"{name} = {value!r}; {remedy}")
+    try:
+        numbers = np.atleast_1d(np.asarray(value, dtype=np.float64))
+    except (TypeError, ValueError):
+        raise ValueError(f"{name} = {value!r:.60} is not a number or a list of numbers; {remedy}") from None
+    if numbers.ndim != 1 or not len(numbers):
+        raise ValueError(f"{name} has shape {numbers.shape}; give one number or a list of numbers")
+    for i, number in enumerate(numbers):
+        if not holds(float(number)):
+            where = name if np.ndim(value) == 0 else f"{name}[{i}]"
+            raise ValueError(f"{where} = {number:g}; {remedy}")
+    return numbers
