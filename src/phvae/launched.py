@@ -10,17 +10,30 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.optim import Optimizer
 
 from phvae.batches import Batch, RowsInMemory
 from phvae.objective import batch_means
 from phvae.vae import GenerativeModel
 
-__all__ = ["LaunchedSteps"]
+__all__ = ["LaunchedSteps", "hold_back"]
 
 # Steps before one is captured: what is chosen or allocated at first use is then in place.
 WARM_UP = 3
+
+
+def hold_back(optimiser: Optimizer, clip_norm: float) -> Tensor:
+    """Norm of the gradient; the next step of a fused optimiser divides the gradient by what it is above ``clip_norm``.
+
+    The division is part of the optimiser's own pass, so that clipping costs nothing but the norm.
+    """
+    slopes = [
+        value.grad.flatten() for group in optimiser.param_groups for value in group["params"] if value.grad is not None
+    ]
+    norm: Tensor = torch.linalg.vector_norm(torch.cat(slopes))
+    optimiser.grad_scale = (norm / clip_norm).clamp(min=1.0)  # type: ignore[attr-defined]
+    return norm
 
 
 class LaunchedSteps:
@@ -50,7 +63,6 @@ class LaunchedSteps:
         self.model, self.optimiser, self.x, self.weights = model, optimiser, table.x, table.weights
         self.batch_size, self.clip_norm, self.penalties = batch_size, clip_norm, penalties
         device = self.x.device
-        self.parameters = list(model.parameters())
         self.generator = torch.Generator(device)
         self.captures = self.x.is_cuda and model.capturable
         self._stream = torch.cuda.Stream(device) if self.x.is_cuda else None
@@ -66,7 +78,7 @@ class LaunchedSteps:
         self._rates = torch.zeros((n_batches, len(optimiser.param_groups)), dtype=size, device=device)
         self._numbers = torch.zeros((n_batches, 4), dtype=torch.float64, device=device)
         self._batch = torch.zeros(1, dtype=torch.int64, device=device)
-        self._spoiled = torch.zeros((), dtype=torch.float32, device=device)
+        self._spoiled = torch.zeros((), dtype=torch.float64, device=device)
         self._launched = self._read = 0
 
     def begin(self, order: Tensor, first: int, warmth: Sequence[float], rates: Sequence[Sequence[float]]) -> None:
@@ -153,12 +165,12 @@ class LaunchedSteps:
             loss = loss + self.penalties @ means.roughness
         self.optimiser.zero_grad()
         loss.backward()
-        norm = nn.utils.clip_grad_norm_(self.parameters, self.clip_norm)
+        norm = hold_back(self.optimiser, self.clip_norm)
         values = (loss, norm, means.log_likelihood, means.kl)
         numbers = torch.stack([value.detach().double() for value in values])
-        # once spoiled, for ever: the fused step leaves weights and moments alone where this is not zero
-        torch.maximum(self._spoiled, (~numbers.isfinite()).any().float(), out=self._spoiled)
-        self.optimiser.found_inf = self._spoiled  # type: ignore[attr-defined]
+        # nothing is added while all numbers are finite, else NaN, for ever: then the fused step leaves everything alone
+        self._spoiled.add_(numbers.sum(), alpha=0.0)
+        self.optimiser.found_inf = (self._spoiled != 0.0).float()  # type: ignore[attr-defined]
         self.optimiser.step()
         self._numbers.index_copy_(0, self._batch, numbers[None])
         self._batch += 1

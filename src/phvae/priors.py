@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 from torch.distributions import Normal
 
 __all__ = ["MixturePrior", "Prior", "StandardNormal", "even_offsets"]
@@ -112,8 +113,24 @@ class MixturePrior(Prior):
 
 def divergence_per_dimension(posterior: Normal) -> Tensor:
     """Divergence of each entry of a diagonal normal posterior from a standard normal entry, shape ``(n, d)``."""
-    scale = posterior.scale
-    return (posterior.loc.square() + scale.square() - 1) / 2 - scale.log()
+    divergence: Tensor = _Divergence.apply(posterior.loc, posterior.scale)  # type: ignore[no-untyped-call]
+    return divergence
+
+
+class _Divergence(torch.autograd.Function):
+    """``(mean² + deviation² - 1) / 2 - log deviation`` with its slopes as they are: a third of the operations."""
+
+    @staticmethod
+    def forward(ctx: Any, mean: Tensor, deviation: Tensor) -> Tensor:
+        ctx.save_for_backward(mean, deviation)
+        squares = torch.addcmul(deviation * deviation, mean, mean).sub_(1.0)
+        return squares.div_(2.0).sub_(deviation.log())
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor, Tensor]:
+        mean, deviation = ctx.saved_tensors
+        return slope * mean, (deviation - deviation.reciprocal()).mul_(slope)
 
 
 def even_offsets(n_points: int, latent_dim: int) -> Tensor:

@@ -18,7 +18,7 @@ from phvae.batches import stream as _stream
 from phvae.checkpoint import Place, Position
 from phvae.history import EpochRecord, History
 from phvae.interrupt import undivided
-from phvae.launched import LaunchedSteps
+from phvae.launched import LaunchedSteps, hold_back
 from phvae.objective import objective
 from phvae.progress import TrainingBar
 from phvae.vae import GenerativeModel
@@ -129,7 +129,6 @@ def train(
     world = distributed.current()
     penalties = torch.as_tensor(smoothness, dtype=torch.float64, device=device).expand(n_columns)
     rough = bool((penalties != 0).any())
-    parameters = list(model.parameters())
     factors = dict(rate_factors or {})
     optimiser = AdamW(_groups(model, weight_decay, factors), lr=learning_rate, fused=True)
     settings: dict[str, Any] = {}
@@ -181,7 +180,7 @@ def train(
             loss = loss + penalties @ means.roughness
         optimiser.zero_grad()
         loss.backward()
-        norm = nn.utils.clip_grad_norm_(parameters, clip_norm)
+        norm = hold_back(optimiser, clip_norm)
         # the one transfer from the device in a step
         values = (loss, norm, means.log_likelihood, means.kl)
         stacked = torch.stack([value.detach().double() for value in values])
