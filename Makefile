@@ -32,7 +32,8 @@ bench: setup
 
 # Runs from the source tree with whatever torch and triton the GPU machine has: nothing is installed.
 bench-gpu:
-	PYTHONPATH=src $(PYTHON) -m benchmarks.likelihood_gpu
+	PYTHONPATH=src $(PYTHON) -m benchmarks.likelihood_gpu --output benchmarks/results/likelihood-gpu.json
+	PYTHONPATH=src $(PYTHON) -m benchmarks.training_gpu --output benchmarks/results/training-gpu.json
 
 reproduce: setup
 	$(BIN)/python -m experiments $(ARGS)
