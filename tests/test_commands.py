@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import phvae.assembly
+import phvae.blocks
 import phvae.estimator
 import phvae.training
 from phvae import PHVAE, defaults, settings
@@ -240,7 +241,7 @@ def test_a_killed_sample_leaves_nothing_under_its_name(place, tmp_path):
 
 
 def test_an_interrupted_sample_leaves_nothing_at_all(place, tmp_path, capsys, monkeypatch):
-    press_ctrl_c(monkeypatch, phvae.estimator, "_draw_block", 40)
+    press_ctrl_c(monkeypatch, phvae.blocks, "draw_block", 40)
     status, out, err = said(capsys, "sample", place / "model", "-n", "1e9", "-o", tmp_path / "out.csv")
     assert (status, out, err) == (130, "", "phvae: interrupted; nothing was written\n")
     assert os.listdir(tmp_path) == []
@@ -261,3 +262,17 @@ def test_bench_and_reproduce_need_the_source(capsys, monkeypatch, tmp_path):
         status, out, err = said(capsys, name)
         assert (status, out, err.count("\n")) == (2, "", 1)
         assert "installed without it" in err
+
+
+def test_shards_of_a_sample_follow_each_other(place, tmp_path, capsys):
+    command = ["sample", str(place / "model"), "-n", "13000", "--seed", "5", "--quiet", "-o"]
+    assert run([*command, str(tmp_path / "whole.csv")]) == 0
+    for i in (1, 2, 3):
+        assert run([*command, str(tmp_path / f"{i}.csv"), "--shard", f"{i}/3"]) == 0
+    parts = [(tmp_path / f"{i}.csv").read_text().splitlines() for i in (1, 2, 3)]
+    rows = [row for part in parts for row in part[1:]]
+    assert [parts[0][0], *rows] == (tmp_path / "whole.csv").read_text().splitlines()
+    assert run([*command, str(tmp_path / "a.csv"), "--shard", "half"]) == 2
+    assert "--shard 'half'; give i/n with i from 1 to n, such as 2/8" in capsys.readouterr().err
+    assert run(["sample", str(place / "model"), "-n", "13000", "--shard", "1/3"]) == 2
+    assert "parts of one sample have one seed; give --seed too" in capsys.readouterr().err

@@ -8,6 +8,7 @@ import pytest
 import torch
 from sklearn.base import clone
 
+import phvae.blocks
 import phvae.estimator
 from phvae import PHVAE, defaults
 from phvae.settings import resolve
@@ -58,7 +59,7 @@ def test_every_kind_of_table_goes_in_and_comes_out(kind, model):
 
 
 def test_a_sample_does_not_depend_on_how_many_rows_are_asked_for(model, monkeypatch):
-    monkeypatch.setattr(phvae.estimator, "BLOCK", 64)
+    monkeypatch.setattr(phvae.blocks, "BLOCK", 64)
     longest = model.sample(1000, random_state=3).to_numpy()
     for n in (1, 63, 64, 65, 500):
         np.testing.assert_array_equal(model.sample(n, random_state=3).to_numpy(), longest[:n])

@@ -15,7 +15,9 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
 from phvae import assembly, defaults, modelfile
+from phvae.blocks import BLOCK, Shard, blocks_of, draw
 from phvae.checkpoint import Place, fingerprint
+from phvae.cluster import Clustered
 from phvae.distributions import SeriesPhaseType
 from phvae.distributions.zero_atom import ZeroAtom
 from phvae.history import EpochRecord, History
@@ -36,13 +38,11 @@ __all__ = ["PHVAE"]
 
 Array = NDArray[np.float64]
 
-# Rows that share one stream of random numbers: always drawn together, so that a sample depends on its seed alone.
-BLOCK = 4096
 # Laws that are held at once when likelihoods are computed.
 CHUNK = 2**18
 
 
-class PHVAE(TailAnswers, ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin, BaseEstimator):  # type: ignore[misc]
+class PHVAE(Clustered, TailAnswers, ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin, BaseEstimator):  # type: ignore[misc]
     """Phase-type variational autoencoder: the joint law of non-negative, heavy-tailed columns.
 
     ``p(x) = ∫ Π_j p(x_j | z) p(z) dz`` with a series phase-type law of ``x_j - origin_j`` for every column ``j`` given
@@ -247,15 +247,18 @@ class PHVAE(TailAnswers, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Dens
         values = np.concatenate(list(self._draw(n_samples, random_state, splice)))
         return from_matrix(values, self._columns, self.table_kind_)
 
-    def sample_blocks(self, n_samples: int, random_state: Any = None, *, splice: Splice = None) -> Iterator[Any]:
+    def sample_blocks(
+        self, n_samples: int, random_state: Any = None, *, splice: Splice = None, shard: Shard | None = None
+    ) -> Iterator[Any]:
         """The rows of `sample` in turn, as tables of up to 4,096 rows: any number of rows in little memory.
 
         Args:
             n_samples: Number of rows.
             random_state: As in `sample`, whose rows these are.
             splice: As in `sample`.
+            shard: ``(i, n)`` for the part with number ``i``, counted from 1, of ``n`` parts that follow each other.
         """
-        blocks = self._draw(n_samples, random_state, splice)
+        blocks = self._draw(n_samples, random_state, splice, shard)
         return (from_matrix(rows, self._columns, self.table_kind_) for rows in blocks)
 
     def transform(self, X: Any) -> Array:
@@ -366,12 +369,12 @@ class PHVAE(TailAnswers, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Dens
                 stacklevel=3,
             )
 
-    def _draw(self, n_samples: int, random_state: Any, splice: Splice) -> Iterator[Array]:
+    def _draw(self, n_samples: int, random_state: Any, splice: Splice, shard: Shard | None = None) -> Iterator[Array]:
         """Rows of a sample, block by block."""
         check_is_fitted(self)
         n = whole("n_samples", n_samples)
-        seed, vae, move = seed_of(random_state), self._exact("cpu"), self._mover(splice)
-        return (move(_draw_block(vae, seed, i // BLOCK)[: n - i]).numpy() for i in range(0, n, BLOCK))
+        blocks, move = blocks_of(n, shard), self._mover(splice)
+        return draw(self._exact("cpu"), seed_of(random_state), n, blocks, move)
 
     def _exact(self, device: str) -> VAE:
         """The model in double precision, where the result for a row does not depend on the rows beside it."""
@@ -389,9 +392,3 @@ def _log_likelihood(vae: VAE, x: Tensor, noise: Tensor) -> Tensor:
     z = posterior.mean + posterior.stddev * noise
     log_ratio = vae.prior.log_prob(z) - posterior.log_prob(z).sum(-1)
     return torch.logsumexp(vae.decoder(z).log_prob(x) + log_ratio, 0) - math.log(len(noise))
-
-
-def _draw_block(vae: VAE, seed: int, block: int) -> Tensor:
-    """Rows ``block * BLOCK`` to ``(block + 1) * BLOCK - 1`` of the sample with this seed."""
-    stream = int(np.random.SeedSequence([seed, block]).generate_state(1, np.uint64)[0] >> 1)
-    return vae.generate(BLOCK, generator=torch.Generator().manual_seed(stream))

@@ -9,12 +9,12 @@ from typing import Any
 
 from safetensors import SafetensorError
 from safetensors.torch import load as tensors_from
-from safetensors.torch import save as as_bytes
+from safetensors.torch import save as packed
 from torch import Tensor
 
 from phvae.files import Place, whole_file
 
-__all__ = ["FORMAT", "ModelFileError", "Place", "read", "write"]
+__all__ = ["FORMAT", "ModelFileError", "Place", "as_bytes", "from_bytes", "read", "write"]
 
 FORMAT = 1
 
@@ -35,15 +35,21 @@ def write(path: Place, tensors: Mapping[str, Tensor], header: Mapping[str, Any])
         tensors: Tensors by name, on any device.
         header: What `read` gives back beside them.
     """
+    content = as_bytes(tensors, header, path)
+    with whole_file(path) as file:
+        file.write(content)
+
+
+def as_bytes(tensors: Mapping[str, Tensor], header: Mapping[str, Any], path: Place = "model") -> bytes:
+    """The bytes of the file that `write` writes; arguments as there."""
     envelope = {"format": FORMAT, "model": header, "sha256": _UNSEALED}
     # one entry only: the order of several would not be the same in every file
     metadata = {"phvae": json.dumps(envelope, allow_nan=False, sort_keys=True, separators=(",", ":"))}
     plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    content = as_bytes(plain, metadata)
+    content = packed(plain, metadata)
     start, end = _seal(path, content)
     seal = hashlib.sha256(content).hexdigest().encode()
-    with whole_file(path) as file:
-        file.write(content[:start] + seal + content[end:])
+    return content[:start] + seal + content[end:]
 
 
 def read(path: Place) -> tuple[dict[str, Any], dict[str, Tensor]]:
@@ -55,7 +61,11 @@ def read(path: Place) -> tuple[dict[str, Any], dict[str, Tensor]]:
     Returns:
         ``(header, tensors)``, the tensors on the CPU.
     """
-    content = Path(path).read_bytes()
+    return from_bytes(path, Path(path).read_bytes())
+
+
+def from_bytes(path: Place, content: bytes) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """`read` of the bytes of a file; messages call it ``path``."""
     envelope = _envelope(path, content)
     _require_format(path, envelope["format"])
     _require_seal(path, content)

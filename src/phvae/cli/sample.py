@@ -26,10 +26,15 @@ def sample(
     seed: Annotated[
         str | None, typer.Option("--seed", metavar="WHOLE", help="Seed; the same one gives the same rows.")
     ] = None,
+    shard: Annotated[
+        str | None,
+        typer.Option(metavar="I/N", help="Only part I of N: the parts, one after the other, are the sample of one."),
+    ] = None,
 ) -> None:
     """Draw rows from a model."""
     count = options.as_whole("n_samples", n_samples)
     random_state = None if seed is None else options.as_whole("seed", seed)
+    part = None if shard is None else _part(shard, seeded=seed is not None)
     if output == "-" and talk.as_json:
         raise ValueError("--json and the rows cannot both go to standard output; give -o a file")
     from phvae.tables.write import require_format, table_writer
@@ -42,7 +47,9 @@ def sample(
     from phvae.settings import seed_of
 
     used = seed_of(random_state)
-    blocks = loaded.sample_blocks(count, used)
+    blocks = loaded.sample_blocks(count, used, part)
+    if part is not None:
+        count = len(range(count)[_slice(count, part)])
     names = column_names(loaded.n_features_in_, loaded._columns)
     done = 0
     with table_writer(output, names) as write, talk.counting("drawing", count) as progress:
@@ -58,6 +65,23 @@ def sample(
 
     values = {"table": output, "model": str(model), "n_rows": count, "columns": names, "seed": used}
     talk.result(values, None if talk.quiet or output == "-" else show)
+
+
+def _part(text: str, *, seeded: bool) -> tuple[int, int]:
+    number, _, total = text.partition("/")
+    if not (number.isdecimal() and total.isdecimal()):
+        raise ValueError(f"shard = {text!r}; give i/n with i from 1 to n, such as 2/8")
+    if not seeded:
+        raise ValueError(f"shard = {text!r}: parts of one sample have one seed; give --seed too")
+    return int(number), int(total)
+
+
+def _slice(n_rows: int, part: tuple[int, int]) -> slice:
+    """Which rows of the sample are in a part."""
+    from phvae.blocks import BLOCK, blocks_of
+
+    blocks = blocks_of(n_rows, part)
+    return slice(BLOCK * blocks.start, BLOCK * blocks.stop)
 
 
 def register(app: typer.Typer) -> None:
