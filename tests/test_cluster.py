@@ -39,12 +39,12 @@ def model():
 def test_shards_one_after_the_other_are_the_sample(model):
     whole = model.sample(N, random_state=3)
     for n_shards in (1, 2, 3, 6):
-        parts = [rows for i in range(n_shards) for rows in model.sample_blocks(N, 3, (i + 1, n_shards))]
+        parts = [rows for i in range(n_shards) for rows in model.sample_blocks(N, 3, shard=(i + 1, n_shards))]
         pd.testing.assert_frame_equal(pd.concat(parts, ignore_index=True), whole)
     with pytest.raises(ValueError, match="shard = 4/3; give i/n with i from 1 to n"):
-        model.sample_blocks(N, 3, (4, 3))
+        model.sample_blocks(N, 3, shard=(4, 3))
     with pytest.raises(ValueError, match="shard = 1/7: 20,580 rows are 6 blocks of 4,096"):
-        model.sample_blocks(N, 3, (1, 7))
+        model.sample_blocks(N, 3, shard=(1, 7))
 
 
 def test_lazy_samples_and_scores_are_those_of_the_model(model):

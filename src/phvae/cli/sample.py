@@ -47,7 +47,7 @@ def sample(
     from phvae.settings import seed_of
 
     used = seed_of(random_state)
-    blocks = loaded.sample_blocks(count, used, part)
+    blocks = loaded.sample_blocks(count, used, shard=part)
     if part is not None:
         count = len(range(count)[_slice(count, part)])
     names = column_names(loaded.n_features_in_, loaded._columns)
