@@ -16,6 +16,8 @@ from typing import NamedTuple
 SCRIPT = Path(sys.executable).with_name("phvae")
 # one that owns nothing, for files and folders that only others may use
 NOBODY = 65534
+# Standard input, output and error of a run, files of its folder.
+STREAMS = (".in", ".out", ".err")
 
 
 class Said(NamedTuple):
@@ -33,6 +35,8 @@ class InstalledCommand:
         self.folder = Path(folder)
 
     def __enter__(self):
+        for name in STREAMS:
+            (self.folder / name).touch()  # there from the first run on: tests look at what a run leaves behind
         words = [sys.executable, __file__, str(SCRIPT)]
         self._process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         return self
@@ -51,9 +55,9 @@ class InstalledCommand:
             as_nobody: Give up the rights of root first, if it has them.
             largest_file: Bytes after which a write fails as on a full disk.
         """
-        for name, content in (("in", stdin or b""), ("out", b""), ("err", b"")):
-            (self.folder / f".{name}").write_bytes(content)
-            (self.folder / f".{name}").chmod(0o666)
+        for name, content in zip(STREAMS, (stdin or b"", b"", b""), strict=True):
+            (self.folder / name).write_bytes(content)
+            (self.folder / name).chmod(0o666)
         task = {"words": [str(word) for word in words], "folder": str(self.folder)}
         task |= {"as_nobody": as_nobody, "largest_file": largest_file}
         self._process.stdin.write(json.dumps(task) + "\n")
@@ -64,7 +68,9 @@ class InstalledCommand:
 
 def _serve():
     script = sys.argv[1]
-    # what a fit imports
+    # what a fit imports, now and at its first error: a user without rights may not read the interpreter's own files
+    import fractions  # noqa: F401
+
     import phvae.cli.fit
     import phvae.estimator
     import phvae.tables.read  # noqa: F401

@@ -195,7 +195,7 @@ def press_ctrl_c(monkeypatch, module, name, turn):
 def test_ctrl_c_leaves_a_checkpoint_and_the_command_to_go_on_with(place, tmp_path, capsys, monkeypatch):
     words = ["fit", place / "claims.csv", "-o", tmp_path / "model", *QUICK[:-2], "--epochs", "4"]
     with monkeypatch.context() as patch:
-        press_ctrl_c(patch, phvae.training.nn.utils, "clip_grad_norm_", 20)
+        press_ctrl_c(patch, phvae.training, "hold_back", 20)
         status, out, err = said(capsys, *words)
     assert (status, out) == (130, "")
     found = re.fullmatch(r"phvae: stopped in epoch 2; go on with: phvae (.*)", err.splitlines()[-1])

@@ -48,7 +48,7 @@ class RowsInMemory:
 
     >>> rows = RowsInMemory(torch.arange(5.0)[:, None])
     >>> [batch.rows.tolist() for batch in rows.epoch(0, seed=1, batch_size=2, first=1)]
-    [[4, 1], [3]]
+    [[0, 1], [3]]
     """
 
     def __init__(self, x: Tensor, weights: Tensor | None = None) -> None:

@@ -32,7 +32,8 @@ def hold_back(optimiser: Optimizer, clip_norm: float) -> Tensor:
         value.grad.flatten() for group in optimiser.param_groups for value in group["params"] if value.grad is not None
     ]
     norm: Tensor = torch.linalg.vector_norm(torch.cat(slopes))
-    optimiser.grad_scale = (norm / clip_norm).clamp(min=1.0)  # type: ignore[attr-defined]
+    # in single precision, as the fused pass reads it whatever the parameters are in
+    optimiser.grad_scale = (norm / clip_norm).clamp(min=1.0).float()  # type: ignore[attr-defined]
     return norm
 
 

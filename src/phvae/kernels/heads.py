@@ -23,7 +23,7 @@ def chain_parameters(outputs: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
     """Start vectors and rates, float64, both ``(..., D, m)``, from outputs ``(..., D, 2 m)`` and scales ``(D,)``.
 
     >>> initial, rates = chain_parameters(torch.zeros(1, 4), torch.tensor([2.0]))
-    >>> initial, rates / math.log(2)
+    >>> initial, rates / torch.tensor(2.0).log()
     (tensor([[0.5000, 0.5000]], dtype=torch.float64), tensor([[0.5000, 1.0000]], dtype=torch.float64))
     """
     if outputs.is_cuda or (outputs.device.type == "cpu" and outputs.numel() <= FUSED_ENTRIES):

@@ -36,6 +36,7 @@ class ColumnLaw(IntegratedLaw):
     def __init__(self, vae: VAE, column: int, proposal: Proposal, n: int) -> None:
         self.vae, self.column, self.proposal, self.n = vae, column, proposal, n
         self.lower = float(vae.decoder.origin[column])
+        self._has_atom = bool(vae.decoder.has_atom[column])
         points = proposal.points(n)
         self.log_weight = points.log_weight
         self.replicates = len(points.z)
@@ -56,7 +57,9 @@ class ColumnLaw(IntegratedLaw):
 
     def log_sf(self, x: Tensor) -> Tensor:
         """Log of ``P(X > x)``."""
-        return self._integral(lambda law, x: law.log_sf(x), x)
+        survival = self._integral(lambda law, x: law.log_sf(x), x)
+        # certain, where the rounding of the weights would make it a little more or less
+        return torch.where((x < 0) if self._has_atom else (x <= self.lower), 0.0, survival)
 
     def log_cdf(self, x: Tensor) -> Tensor:
         """Log of ``P(X <= x)``."""
