@@ -14,6 +14,7 @@ from training_run import UNITS, model, rows, same, weights_of
 import phvae.training
 from phvae.decoders import GaussianDecoder, PhaseTypeDecoder
 from phvae.history import EpochRecord, History
+from phvae.launched import hold_back
 from phvae.priors import StandardNormal
 from phvae.progress import TrainingBar
 from phvae.training import TrainingError, cosine_schedule, step_schedule, train
@@ -79,6 +80,21 @@ def test_a_step_follows_the_gradient_of_the_loss_as_documented():
         step = parameter.grad / (parameter.grad.abs() + 1e-8)
         expected = parameter.detach() * (1 - options["learning_rate"] * decay) - options["learning_rate"] * step
         assert torch.allclose(trained.state_dict()[name], expected, rtol=1e-4, atol=1e-6), name
+
+
+@pytest.mark.parametrize("kinds", [(torch.float64,), (torch.float32, torch.float64)], ids=["double", "both"])
+def test_gradients_are_held_back_whatever_the_precision_of_the_weights(kinds):
+    weights = [nn.Parameter(torch.zeros(2, dtype=kind)) for kind in kinds]
+    optimiser = torch.optim.AdamW(weights, lr=0.1, betas=(0.0, 0.0), eps=1.0, weight_decay=0.0, fused=True)
+    for weight in weights:
+        weight.grad = torch.full_like(weight, 3.0)
+    norm = 3 * math.sqrt(2 * len(kinds))
+    assert float(hold_back(optimiser, clip_norm=0.5)) == pytest.approx(norm, rel=1e-6)
+    optimiser.step()
+    # without moments a step is g / (|g| + eps), g what is left of the gradient
+    left = 3 * 0.5 / norm
+    for weight in weights:
+        assert torch.allclose(weight, torch.full_like(weight, -0.1 * left / (left + 1)), rtol=1e-5)
 
 
 def test_named_parameters_take_steps_of_their_own_size():
