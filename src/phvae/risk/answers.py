@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from phvae.risk import questions
+from phvae.risk.certificate import TailCertificate, certify
 from phvae.risk.conditional import ConditionalSample, Event, draw_given, summary
 from phvae.risk.conditions import Range, read_conditions
 from phvae.risk.estimate import RTOL
@@ -217,6 +218,14 @@ class TailAnswers(JointAnswers):
             parts.append((chance, effective, n_points))
         table = from_matrix(np.concatenate(rows), self._columns, fitted.kind)
         return ConditionalSample(table, *summary(parts))
+
+    def tail_certificate(self, X: Any = None) -> TailCertificate:
+        """How far the tail of each column can be trusted: support, trust point, exceedance tests, verdict in words.
+
+        Args:
+            X: Rows the fit has not seen, in their order, to count exceedances in; None leaves these tests out.
+        """
+        return certify(self, X)
 
     def _mover(self, splice: Splice) -> Callable[[Tensor], Tensor]:
         """What moves rows ``(n, D)`` of the model to its spliced tails."""
