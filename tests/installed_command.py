@@ -4,6 +4,7 @@ A process imports what the command imports and then forks for every run; the chi
 shell would, with its own folder, standard streams, limits and user.
 """
 
+import ctypes
 import json
 import os
 import resource
@@ -14,8 +15,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 SCRIPT = Path(sys.executable).with_name("phvae")
-# one that owns nothing, for files and folders that only others may use
-NOBODY = 65534
+# what lets root pass by the permissions of files, as bits, and how the system wants to hear of it
+ROOT_PASSES = 1 << 1 | 1 << 2
+CAPABILITY_VERSION = 0x20080522
 # Standard input, output and error of a run, files of its folder.
 STREAMS = (".in", ".out", ".err")
 
@@ -46,24 +48,23 @@ class InstalledCommand:
         self._process.stdout.close()
         self._process.wait()
 
-    def __call__(self, *words, stdin=None, as_nobody=False, largest_file=None):
+    def __call__(self, *words, stdin=None, as_anybody=False, largest_file=None):
         """Run the command in the folder.
 
         Args:
             words: Its arguments.
             stdin: Bytes on standard input.
-            as_nobody: Give up the rights of root first, if it has them.
+            as_anybody: Heed the permissions of files even as root.
             largest_file: Bytes after which a write fails as on a full disk.
         """
         for name, content in zip(STREAMS, (stdin or b"", b"", b""), strict=True):
             (self.folder / name).write_bytes(content)
-            (self.folder / name).chmod(0o666)
         task = {"words": [str(word) for word in words], "folder": str(self.folder)}
-        task |= {"as_nobody": as_nobody, "largest_file": largest_file}
+        task |= {"as_anybody": as_anybody, "largest_file": largest_file}
         self._process.stdin.write(json.dumps(task) + "\n")
         self._process.stdin.flush()
         status = int(self._process.stdout.readline())
-        return Said(status, *((self.folder / name).read_text(errors="replace") for name in (".out", ".err")))
+        return Said(status, *((self.folder / name).read_text(errors="replace") for name in STREAMS[1:]))
 
 
 def _serve():
@@ -84,15 +85,22 @@ def _serve():
         sys.stdout.flush()
 
 
+def _heed_permissions():
+    """Root remains the owner of its files, the interpreter's among them, and opens no others that are closed to it."""
+    system = ctypes.CDLL(None, use_errno=True)
+    header, rights = (ctypes.c_uint32 * 2)(CAPABILITY_VERSION, 0), (ctypes.c_uint32 * 6)()
+    assert system.capget(header, rights) == 0
+    rights[0] &= ~ROOT_PASSES
+    assert system.capset(header, rights) == 0
+
+
 def _run(script, task):
     os.chdir(task["folder"])
-    for name, flags, number in ((".in", os.O_RDONLY, 0), (".out", os.O_WRONLY, 1), (".err", os.O_WRONLY, 2)):
-        os.dup2(os.open(name, flags), number)
+    for number, name in enumerate(STREAMS):
+        os.dup2(os.open(name, os.O_WRONLY if number else os.O_RDONLY), number)
     sys.stdin = open(0)  # noqa: SIM115 - the parent's has read ahead
-    if task["as_nobody"] and os.getuid() == 0:
-        os.setgroups([])
-        os.setgid(NOBODY)
-        os.setuid(NOBODY)
+    if task["as_anybody"] and os.getuid() == 0:
+        _heed_permissions()
     if task["largest_file"] is not None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (task["largest_file"],) * 2)
     sys.argv = [script, *task["words"]]

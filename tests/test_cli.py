@@ -1,9 +1,11 @@
 """The command line: quick help, a demo that shows its tail against the truth, and mistakes in one line."""
 
+import resource
 import subprocess
 import sys
 
 import pytest
+from installed_command import SCRIPT
 from typer.testing import CliRunner
 
 from phvae import __version__, demo, report
@@ -38,6 +40,19 @@ def test_help_needs_no_torch():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     assert "demo" in done.stdout
+
+
+def test_help_answers_at_once():
+    """In 0.3 s: of the processor, for what else runs on the machine is no matter of the command."""
+
+    def seconds():
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        subprocess.run([SCRIPT, "--help"], check=True, capture_output=True)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+    seconds()  # may write byte code
+    assert min(seconds() for _ in range(5)) < 0.3
 
 
 def test_the_demo_writes_one_page_that_loads_nothing_from_elsewhere(small_demo, tmp_path):

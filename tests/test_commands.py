@@ -247,21 +247,23 @@ def test_an_interrupted_sample_leaves_nothing_at_all(place, tmp_path, capsys, mo
     assert os.listdir(tmp_path) == []
 
 
-def test_bench_and_reproduce_need_the_source(capsys, monkeypatch, tmp_path):
+def test_bench_and_reproduce_run_what_came_with_the_package(capsys, monkeypatch, tmp_path):
     from phvae.cli import checkout
 
     started = []
-    monkeypatch.setattr(
-        checkout.subprocess, "run", lambda words, **_: started.append(words) or type("", (), {"returncode": 0})
-    )
+    done = type("", (), {"returncode": 0})
+    monkeypatch.setattr(checkout.subprocess, "run", lambda words, **_: started.append(words) or done)
     assert said(capsys, "bench", "training", "--", "--output", "x")[0] == 0
     assert said(capsys, "reproduce", "--", "--quick")[0] == 0
-    assert [words[2:] for words in started] == [["benchmarks.training", "--output", "x"], ["experiments", "--quick"]]
+    assert [words[3:] for words in started] == [["benchmarks.training", "--output", "x"], ["experiments", "--quick"]]
+    done.returncode = -9
+    assert said(capsys, "bench", "--json")[0] == 1
+    assert said(capsys, "bench", "speed")[0] == 2
     monkeypatch.setattr(checkout.phvae, "__file__", str(tmp_path / "lib" / "phvae" / "__init__.py"))
     for name in ("bench", "reproduce"):
         status, out, err = said(capsys, name)
         assert (status, out, err.count("\n")) == (2, "", 1)
-        assert "installed without it" in err
+        assert "did not come with this copy" in err
 
 
 def test_shards_of_a_sample_follow_each_other(place, tmp_path, capsys):
