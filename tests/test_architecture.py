@@ -20,7 +20,7 @@ ORDER = [
     {"distributions"},
     {"start", "networks", "preprocessing", "settings"},
     {"decoders", "priors"},
-    {"transformed_decoders"},
+    {"signed_decoders", "transformed_decoders"},
     {"transformed_start"},
     {"vae", "checkpoint"},
     {"batches"},

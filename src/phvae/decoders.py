@@ -90,6 +90,11 @@ class Decoder(nn.Module, ABC):
         """Law of columns with these origins and scales from their ``n_outputs`` outputs on the last axis."""
 
     @property
+    def lower(self) -> Tensor:
+        """Least possible value of each column, shape ``(D,)``."""
+        return torch.where(self.has_atom & (self.origin > 0), 0.0, self.origin)
+
+    @property
     def capturable(self) -> bool:
         """Whether `log_prob` of the laws on a GPU looks at no number, so that a graph can be made of it."""
         return True
@@ -203,6 +208,10 @@ class PhaseTypeDecoder(Decoder):
             rates: Rates per column in scaled units (times ``scale``), shape ``(D, m)``, strictly increasing.
         """
         start, speed = as_tensor("initial", initial).double(), as_tensor("rates", rates).double()
+        self._start_at(self._chain_outputs(start, speed))
+
+    def _chain_outputs(self, start: Tensor, speed: Tensor) -> Tensor:
+        """Outputs that stand for start vectors and rates, both ``(D, m)``."""
         wanted = (self.n_columns, self.n_phases)
         for name, value in (("initial", start), ("rates", speed)):
             if value.shape != wanted:
@@ -211,9 +220,9 @@ class PhaseTypeDecoder(Decoder):
         _require_positive("initial", start, "a softmax reaches no zero; mix in a small positive probability")
         _require_positive("step of rates", steps, "give positive, strictly increasing rates")
         # the inverse of softplus, with all digits for small and for large steps
-        self._start_at(torch.cat((start.log(), steps + torch.log(-torch.expm1(-steps))), -1))
+        return torch.cat((start.log(), steps + torch.log(-torch.expm1(-steps))), -1)
 
-    def _columns(self, outputs: Tensor, origin: Tensor, scale: Tensor) -> Located:
+    def _columns(self, outputs: Tensor, origin: Tensor, scale: Tensor) -> TailedLaw:
         initial, rates = chain_parameters(outputs, scale)
         return Located(SeriesPhaseType._build(initial, rates, validate_args=False), origin, validate_args=False)
 

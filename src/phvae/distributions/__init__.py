@@ -6,6 +6,7 @@ from phvae.distributions.matrix_lognormal import MatrixLogNormal
 from phvae.distributions.matrix_pareto import MatrixPareto
 from phvae.distributions.matrix_weibull import MatrixWeibull
 from phvae.distributions.phase_type import PhaseType, SeriesPhaseType
+from phvae.distributions.two_sided import TwoSided
 
 __all__ = [
     "MatrixLogNormal",
@@ -14,5 +15,6 @@ __all__ = [
     "PhasePosterior",
     "PhaseType",
     "SeriesPhaseType",
+    "TwoSided",
     "mixture",
 ]

@@ -1,0 +1,173 @@
+"""A law on the whole line: one law for the gains, one for the losses, and the probability of a loss."""
+
+from collections.abc import Callable
+from typing import Any, ClassVar, Self
+
+import torch
+from torch import Tensor
+from torch.distributions import constraints
+from torch.nn.functional import logsigmoid
+
+from phvae.distributions import checks
+from phvae.distributions.base import AbsorptionTime
+from phvae.distributions.checks import Numbers
+from phvae.distributions.tails import TailedLaw, typical
+
+Side = TailedLaw | AbsorptionTime
+
+
+class TwoSided(TailedLaw):
+    """``X = -L`` with probability ``q = sigmoid(loss_logit)``, otherwise ``X = G``, for non-negative ``L`` and ``G``.
+
+    ``f(x) = (1 - q) f_G(x)`` for ``x >= 0`` and ``q f_L(-x)`` below; both tails are those of their own law, exact in
+    logs. A logit of ``-inf`` means that there are no losses: the law is then that of ``G``.
+
+    Args:
+        loss_logit: Log odds of a loss, shape broadcastable with the batch shapes of the laws.
+        loss: Law of the size of a loss, univariate and continuous, support in ``[0, inf)``.
+        gain: Law of a gain, likewise.
+        validate_args: Check the logit and refuse missing values; ``False`` gives NaN instead.
+
+    >>> from phvae.distributions import SeriesPhaseType
+    >>> law = TwoSided(0.0, loss=SeriesPhaseType([1.0], [1.0]), gain=SeriesPhaseType([1.0], [2.0]))
+    >>> float(law.mean), float(law.cdf(0.0)), round(float(law.log_sf(1e5) - law.log_sf(0.0)), 6)
+    (-0.25, 0.5, -200000.0)
+    """
+
+    arg_constraints: ClassVar[dict[str, constraints.Constraint]] = {}
+    support = constraints.real
+    has_rsample = False
+
+    def __init__(self, loss_logit: Numbers, loss: Side, gain: Side, validate_args: bool | None = None) -> None:
+        self.loss_logit = checks.as_tensor("loss_logit", loss_logit).double()
+        batch_shape = torch.broadcast_shapes(loss.batch_shape, gain.batch_shape, self.loss_logit.shape)
+        self.loss: Side = loss if loss.batch_shape == batch_shape else loss.expand(batch_shape)
+        self.gain: Side = gain if gain.batch_shape == batch_shape else gain.expand(batch_shape)
+        self._setup(batch_shape, validate_args)
+        if self._validate_args and bool((self.loss_logit.isnan() | (self.loss_logit == torch.inf)).any()):
+            raise ValueError("loss_logit has an entry that is NaN or inf; give log odds < inf, -inf for no losses")
+        self.has_losses = self.loss_logit != -torch.inf
+        # without losses the logit is replaced before any function sees it: no infinity enters a gradient
+        logit = torch.where(self.has_losses, self.loss_logit, 0.0)
+        self.log_loss = torch.where(self.has_losses, logsigmoid(logit), -torch.inf)
+        self.log_gain = torch.where(self.has_losses, logsigmoid(-logit), 0.0)
+
+    def expand(self, batch_shape: Any, _instance: None = None) -> Self:
+        """The same law with its batch expanded to ``batch_shape``."""
+        shape = torch.Size(batch_shape)
+        return type(self)(self.loss_logit, self.loss.expand(shape), self.gain.expand(shape), self._validate_args)
+
+    def _split(self, points: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Whether points are losses, and two arguments: for the law of the losses and for that of the gains.
+
+        The law that does not answer is asked about a point without infinite gradients.
+        """
+        below = (points < 0) & self.has_losses
+        with torch.no_grad():
+            spare_loss, spare_gain = typical(self.loss), typical(self.gain)
+        return below, torch.where(below, -points, spare_loss), torch.where(below, spare_gain, points)
+
+    def log_prob(self, value: Numbers) -> Tensor:
+        """Log density at ``value``, shape ``broadcast(value, batch_shape)``."""
+        below, loss, gain = self._split(self._points("value", value))
+        return torch.where(below, self.log_loss + self.loss.log_prob(loss), self.log_gain + self.gain.log_prob(gain))
+
+    def log_sf(self, value: Numbers) -> Tensor:
+        """Log of ``P(X > value)``."""
+        below, loss, gain = self._split(self._points("value", value))
+        not_so_low = self._with_losses(self.log_gain, self.loss.log_cdf(loss))
+        return torch.where(below, not_so_low, self.log_gain + self.gain.log_sf(gain))
+
+    def log_cdf(self, value: Numbers) -> Tensor:
+        """Log of ``P(X <= value)``."""
+        below, loss, gain = self._split(self._points("value", value))
+        no_more = self.log_gain + self.gain.log_cdf(gain)
+        whole = torch.zeros_like(no_more)
+        return torch.where(below, self.log_loss + self.loss.log_sf(loss), self._with_losses(no_more, whole))
+
+    def _with_losses(self, log_gains: Tensor, log_losses: Tensor) -> Tensor:
+        """Log of a probability of gains plus one of losses, given that there are any."""
+        losses = torch.where(self.has_losses, self.log_loss, 0.0) + log_losses
+        return torch.where(self.has_losses, torch.logaddexp(log_gains, losses), log_gains)
+
+    def icdf(self, value: Numbers) -> Tensor:
+        """Point with ``P(X <= point) = value``; for levels near one use `isf`."""
+        levels = self._levels("value", value)
+        share = self.log_loss.exp()
+        return self._inverse(levels < share, levels, levels - share, self.loss.isf, self.gain.icdf)
+
+    def isf(self, value: Numbers) -> Tensor:
+        """Point with ``P(X > point) = value``, for levels far below the spacing of numbers near one."""
+        levels = self._levels("value", value)
+        share = self.log_gain.exp()
+        return self._inverse((levels > share) & self.has_losses, levels - share, levels, self.loss.icdf, self.gain.isf)
+
+    def _inverse(
+        self,
+        below: Tensor,
+        of_loss: Tensor,
+        of_gain: Tensor,
+        inverse_loss: Callable[[Tensor], Tensor],
+        inverse_gain: Callable[[Tensor], Tensor],
+    ) -> Tensor:
+        """The inverse of one side, at the probability of that side given that it is taken."""
+        loss = _at_most_one(torch.where(below, of_loss / self.log_loss.exp(), 0.5))
+        gain = _at_most_one(torch.where(below, 0.5, of_gain / self.log_gain.exp()))
+        return torch.where(below, -inverse_loss(loss), inverse_gain(gain))
+
+    @property
+    def mean(self) -> Tensor:
+        """Expected value ``(1 - q) E[G] - q E[L]``."""
+        return self.log_gain.exp() * self.gain.mean - self.log_loss.exp() * self.loss.mean
+
+    @property
+    def variance(self) -> Tensor:
+        """Variance: that within the sides, and that of their means ``q (1 - q) (E[G] + E[L])^2``."""
+        gains, losses = self.log_gain.exp(), self.log_loss.exp()
+        between = gains * losses * (self.gain.mean + self.loss.mean).square()
+        return gains * self.gain.variance + losses * self.loss.variance + between
+
+    @property
+    def typical(self) -> Tensor:
+        """A point of finite density inside the law, that of the gains."""
+        return typical(self.gain)
+
+    def mean_excess(self, threshold: Numbers) -> Tensor:
+        """Expected excess ``E[X - u | X > u]`` over ``threshold``."""
+        points = self._points("threshold", threshold)
+        below, _, gain = self._split(points)
+        beyond = self.gain.mean_excess(gain)
+        if not bool(below.any()):
+            return beyond
+        return torch.where(below, (self.log_excess(points) - self.log_sf(points)).exp(), beyond)
+
+    def log_excess(self, threshold: Numbers, order: int = 1) -> Tensor:
+        """Log of the stop-loss moment ``E[(X - u)_+^k]`` for ``k = order``, 1 or 2.
+
+        Below zero, with ``a = -u``: ``(1 - q) E[(G + a)^k] + q E[(a - L)_+^k]``.
+        """
+        if order not in (1, 2):
+            raise ValueError(f"order = {order!r}; give 1 or 2")
+        below, loss, gain = self._split(self._points("threshold", threshold))
+        beyond = self.log_gain + self.gain.log_excess(gain, order)
+        if not bool(below.any()):
+            return beyond
+        excess, left = self.loss.log_excess(loss, order).exp(), loss - self.loss.mean
+        if order == 1:
+            gains, losses = self.gain.mean + loss, left + excess
+        else:
+            gains = self.gain.variance + (self.gain.mean + loss).square()
+            losses = self.loss.variance + left.square() - excess
+        moment = self.log_gain.exp() * gains + self.log_loss.exp() * losses
+        return torch.where(below, moment.log(), beyond)
+
+    def _draw(self, shape: torch.Size, generator: torch.Generator | None) -> Tensor:
+        leading = shape[: len(shape) - len(self.batch_shape)]
+        uniform = torch.rand(shape, dtype=self.log_loss.dtype, device=self.log_loss.device, generator=generator)
+        gain = self.gain.sample(leading, generator=generator)
+        return torch.where(uniform < self.log_loss.exp(), -self.loss.sample(leading, generator=generator), gain)
+
+
+def _at_most_one(levels: Tensor) -> Tensor:
+    """Levels that rounding has lifted by a unit above one, back at one."""
+    return torch.where(levels > 1, 1.0, levels)

@@ -1,0 +1,113 @@
+"""The decoder of signed columns: returns, gains and losses, with a chain for either side of zero."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from phvae import defaults
+from phvae.decoders import PhaseTypeDecoder
+from phvae.distributions.checks import Numbers, as_tensor
+from phvae.distributions.located import Located
+from phvae.distributions.phase_type import SeriesPhaseType
+from phvae.distributions.tails import TailedLaw
+from phvae.distributions.two_sided import TwoSided
+from phvae.kernels.heads import chain_parameters
+
+__all__ = ["SignedDecoder"]
+
+
+class SignedDecoder(PhaseTypeDecoder):
+    """Two-sided phase-type law per column: the chain of the gains, that of the losses, and the log odds of a loss.
+
+    The outputs of a column are those of `PhaseTypeDecoder` for the gains, the same for the losses, and one logit. A
+    column without losses is the column of a `PhaseTypeDecoder`; only such a column may have an origin other than 0.
+
+    Args:
+        latent_dim: Length of the latent vector; with 0 there is one law and no network.
+        origin: Lower end of each column without losses, shape ``(D,)``, in the user's units; 0 for the others.
+        scale: Positive typical size of each column, shape ``(D,)``.
+        loss_share: Share of negative values among those that are no exact zeros, shape ``(D,)``, below 1; a column with
+            0 has no losses.
+        n_phases: Phases ``m`` per side.
+        hidden: Widths of the hidden layers.
+        zero_share: Share of exact zeros per column, shape ``(D,)``; a column with 0 has no atom at zero.
+        generator: Source of the first weights; the global one of torch when omitted.
+
+    >>> decoder = SignedDecoder(2, origin=[0.0, 1.0], scale=[0.01, 100.0], loss_share=[0.5, 0.0], n_phases=4)
+    >>> law = decoder(torch.zeros(5, 2)).base_dist
+    >>> law.cdf(torch.tensor([0.0, 1.0]))[0].round(decimals=3).tolist(), decoder.lower.tolist()
+    ([0.5, 0.0], [-inf, 1.0])
+    """
+
+    loss_share: Tensor
+
+    def __init__(
+        self,
+        latent_dim: int,
+        *,
+        origin: Numbers,
+        scale: Numbers,
+        loss_share: Numbers,
+        n_phases: int = defaults.DECODER_PHASES,
+        hidden: Sequence[int] = defaults.HIDDEN,
+        zero_share: Numbers | None = None,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        super().__init__(
+            latent_dim,
+            origin=origin,
+            scale=scale,
+            n_phases=n_phases,
+            n_shapes=2 * n_phases + 1,
+            hidden=hidden,
+            zero_share=zero_share,
+            generator=generator,
+        )
+        share = as_tensor("loss_share", loss_share).double()
+        if share.shape != self.origin.shape or not bool(((share >= 0) & (share < 1)).all()):
+            raise ValueError(f"loss_share = {share.tolist()}; give one share of at least 0 and below 1 for each column")
+        moved = (share > 0) & (self.origin != 0)
+        if bool(moved.any()):
+            j = int(moved.nonzero()[0])
+            raise ValueError(f"origin[{j}] = {float(self.origin[j]):g}; a column with losses has its origin at 0")
+        self.register_buffer("loss_share", share.clone())
+        gains = self._bias()[:, : 2 * n_phases].detach().clone()
+        self._start_at(gains, 2 * n_phases)
+        self._start_at(torch.where(share > 0, share, 0.5).logit()[:, None], 4 * n_phases)
+
+    @property
+    def is_signed(self) -> Tensor:
+        """Whether a column has losses, shape ``(D,)``."""
+        return self.loss_share > 0
+
+    @property
+    def lower(self) -> Tensor:
+        """Least possible value of each column, shape ``(D,)``."""
+        return torch.where(self.is_signed, -torch.inf, super().lower)
+
+    def set_losses(self, initial: Numbers, rates: Numbers) -> None:
+        """Make these the laws of the losses at zero head weights; arguments as in `set_start`, a row per column."""
+        start, speed = as_tensor("initial", initial).double(), as_tensor("rates", rates).double()
+        self._start_at(self._chain_outputs(start, speed), 2 * self.n_phases)
+
+    def _law(self, outputs: Tensor, columns: slice) -> TailedLaw:
+        m = self.n_phases
+        chains, logit, zero = outputs.split((4 * m, 1, self.width - 4 * m - 1), -1)
+        odds = torch.where(self.is_signed[columns, None], logit, -torch.inf)
+        return super()._law(torch.cat((chains, odds, zero), -1), columns)
+
+    def _columns(self, outputs: Tensor, origin: Tensor, scale: Tensor) -> TwoSided:
+        m = self.n_phases
+        gains, losses, odds = outputs.split((2 * m, 2 * m, 1), -1)
+        gain, loss = (
+            SeriesPhaseType._build(*chain_parameters(part.contiguous(), scale), validate_args=False)
+            for part in (gains, losses)
+        )
+        return TwoSided(odds[..., 0], loss, Located(gain, origin, validate_args=False), validate_args=False)
+
+    def roughness(self, outputs: Tensor) -> Tensor:
+        """Roughness of both sides, weighted by their shares of the rows; arguments as in `PhaseTypeDecoder`."""
+        m, share = self.n_phases, self.loss_share
+        losses = torch.cat((outputs[..., 2 * m : 4 * m], outputs[..., 4 * m :], outputs[..., : 2 * m]), -1)
+        return (1 - share) * super().roughness(outputs) + share * super().roughness(losses)
