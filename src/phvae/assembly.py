@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from phvae import defaults
+from phvae import weights as weighing
 from phvae.checkpoint import Place
 from phvae.decoders import PhaseTypeDecoder
 from phvae.history import EpochRecord, History
@@ -62,6 +63,7 @@ def fit(
     volume: Array,
     settings: Mapping[str, Any],
     *,
+    weights: Array | None = None,
     checkpoint: Place | None = None,
     resume: Place | None = None,
     callback: Callable[[EpochRecord], Any] | None = None,
@@ -74,6 +76,7 @@ def fit(
         zero_share: Share of exact zeros per column, shape ``(D,)``.
         volume: What the log-likelihood of each row has less in the user's units, shape ``(n,)``.
         settings: Values of every setting, none of them "auto" but smoothness.
+        weights: Positive weights of the rows, shape ``(n,)``.
         checkpoint: File to write checkpoints to.
         resume: Checkpoint to go on from.
         callback: Called with the record of every epoch.
@@ -82,14 +85,17 @@ def fit(
     rows, held_out_rows = split(len(u), settings["validation_fraction"], settings["seed"])
     x = torch.from_numpy(u[rows])
     validation = torch.from_numpy(u[held_out_rows]) if len(held_out_rows) else None
+    mass, held_out_mass = (None if weights is None else weights[part] for part in (rows, held_out_rows))
+    counted, held_out_counted = (None if part is None else torch.from_numpy(part) for part in (mass, held_out_mass))
     ones = np.ones(u.shape[1])
     vae = build(settings, PositiveScaler.of(0 * ones, ones, zero_share))
-    vae.encoder.standardise(x)
+    vae.encoder.standardise(x, counted)
     assert isinstance(vae.decoder, PhaseTypeDecoder)
-    smoothness, found = _start(vae.decoder, x, settings)
+    smoothness, found = _start(vae.decoder, x, counted, settings)
     vae = vae.to(settings["device"])
     history = History(())
-    translate = Translation(float(volume[rows].mean()), float(volume[held_out_rows].sum()) / max(1, len(held_out_rows)))
+    held_out_volume = float(weighing.mean(volume[held_out_rows], held_out_mass)) if len(held_out_rows) else 0.0
+    translate = Translation(float(weighing.mean(volume[rows], mass)), held_out_volume)
     if settings["epochs"]:
         try:
             history = train(
@@ -107,6 +113,8 @@ def fit(
                 validation=validation,
                 patience=settings["patience"] if validation is not None else None,
                 seed=settings["seed"],
+                weights=counted,
+                validation_weights=held_out_counted if validation is not None else None,
                 checkpoint=checkpoint,
                 checkpoint_seconds=settings["checkpoint_seconds"],
                 resume=resume,
@@ -120,31 +128,35 @@ def fit(
     return Fitted(vae.cpu().eval(), translate.history(history), held_out_rows, found)
 
 
-def settle_phases(u: Array, zero_share: Array, volume: Array, settings: Mapping[str, Any]) -> dict[str, Any]:
+def settle_phases(
+    u: Array, zero_share: Array, volume: Array, settings: Mapping[str, Any], weights: Array | None = None
+) -> dict[str, Any]:
     """The number of phases, where the data are to say it, and how the numbers compared; nothing where it is set."""
     if settings["n_phases"] == "auto":
-        chosen, bounds = choose_phases(u, zero_share, volume, settings)
+        chosen, bounds = choose_phases(u, zero_share, volume, settings, weights)
         return {"n_phases": chosen, "held_out": [list(pair) for pair in bounds]}
     if settings["n_phases"] is None:
         family = family_of(settings)
         assert family is not None
-        return {"n_phases": choose_transformed_phases(torch.from_numpy(u), family)[0]}
+        return {"n_phases": choose_transformed_phases(torch.from_numpy(u), family, weights=weights)[0]}
     return {}
 
 
 def choose_phases(
-    u: Array, zero_share: Array, volume: Array, settings: Mapping[str, Any]
+    u: Array, zero_share: Array, volume: Array, settings: Mapping[str, Any], weights: Array | None = None
 ) -> tuple[int, list[tuple[int, float]]]:
     """The number of phases with the highest held-out bound, and the bound of each, in nats per row; as `fit`."""
     fraction = max(settings["validation_fraction"], COMPARISON_FRACTION)
     bounds: list[tuple[int, float]] = []
     for n_phases in defaults.PHASE_CHOICES:
-        fitted = fit(u, zero_share, volume, {**settings, "n_phases": n_phases, "validation_fraction": fraction})
-        held_out = torch.from_numpy(u[fitted.held_out_rows])
+        tried = {**settings, "n_phases": n_phases, "validation_fraction": fraction}
+        fitted = fit(u, zero_share, volume, tried, weights=weights)
+        places = fitted.held_out_rows
+        mass = None if weights is None else weights[places]
         noise = torch.Generator().manual_seed(settings["seed"])
         with torch.no_grad():
-            bound = float(fitted.vae.elbo(held_out, generator=noise, n_samples=8).mean())
-        bounds.append((n_phases, bound - float(volume[fitted.held_out_rows].mean())))
+            bound = fitted.vae.elbo(torch.from_numpy(u[places]), generator=noise, n_samples=8).numpy()
+        bounds.append((n_phases, float(weighing.mean(bound - volume[places], mass))))
     best, _ = max(bounds, key=lambda pair: pair[1])
     return best, bounds
 
@@ -177,19 +189,23 @@ class Translation(NamedTuple):
         return replace(history, records=tuple(map(self.record, history)))
 
 
-def _start(decoder: PhaseTypeDecoder, x: Tensor, settings: Mapping[str, Any]) -> tuple[Tensor, dict[str, Any]]:
+def _start(
+    decoder: PhaseTypeDecoder, x: Tensor, weights: Tensor | None, settings: Mapping[str, Any]
+) -> tuple[Tensor, dict[str, Any]]:
     """Set the decoder to the start laws; the weight of roughness per column, and what else was found of them."""
     wanted = settings["smoothness"]
     found: dict[str, Any] = {}
-    advised = torch.full((x.shape[1],), defaults.STRENGTH / len(x), dtype=torch.float64)
+    total = len(x) if weights is None else float(weights.sum())
+    mass = None if weights is None else weights.numpy()
+    advised = torch.full((x.shape[1],), defaults.STRENGTH / total, dtype=torch.float64)
     if isinstance(decoder, TransformedDecoder):
-        found = set_transformed_start(decoder, x, fitted=settings["start"] == "fitted")
+        found = set_transformed_start(decoder, x, fitted=settings["start"] == "fitted", weights=mass)
     elif settings["start"] == "fitted":
-        marginals = fit_marginals(x, n_phases=settings["n_phases"])
+        marginals = fit_marginals(x, n_phases=settings["n_phases"], weights=weights)
         decoder.set_start(*reachable(marginals.initial, marginals.rates))
         advised = marginals.smoothness
     else:
-        decoder.set_start(*geometric_start(x.numpy(), settings["n_phases"]))
+        decoder.set_start(*geometric_start(x.numpy(), settings["n_phases"], mass))
     return advised if wanted == "auto" else torch.full_like(advised, wanted), found
 
 

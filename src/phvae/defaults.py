@@ -129,7 +129,13 @@ PAPER: dict[str, Any] = {
 
 
 def for_size(
-    n_rows: int, n_columns: int, *, latent_dim: int | None = None, epochs: int | None = None, start: str = START
+    n_rows: int,
+    n_columns: int,
+    *,
+    latent_dim: int | None = None,
+    epochs: int | None = None,
+    start: str = START,
+    n_stored: int | None = None,
 ) -> dict[str, Any]:
     """What ``"auto"`` means for a table of ``n_rows`` and ``n_columns``.
 
@@ -144,6 +150,7 @@ def for_size(
         latent_dim: Length of the latent vector, if it is given.
         epochs: Passes over the rows, if they are given.
         start: Start of the columns, ``"fitted"`` or ``"geometric"``.
+        n_stored: Rows that an epoch goes through, where weights make them stand for more or for fewer.
 
     >>> [for_size(n, 5)["epochs"] for n in (100, 10_000, 10_000_000)], for_size(10_000, 1)["epochs"]
     ([500, 78, 5], 0)
@@ -154,7 +161,7 @@ def for_size(
     batch_size = _power_of_two(n_rows / 64, at_least=32, at_most=4096)
     if epochs is None:
         steps = min(n_rows**2 / 5, 6000 + 2 * n_rows**0.5)
-        epochs = max(1, round(steps / -(-n_rows // batch_size))) if trained else 0
+        epochs = max(1, round(steps / -(-(n_stored or n_rows) // batch_size))) if trained else 0
     return {
         "n_phases": "auto",
         "smoothness": "auto",

@@ -14,25 +14,27 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
-from phvae import assembly, defaults, modelfile
+from phvae import defaults, modelfile
 from phvae.blocks import BLOCK, Shard, blocks_of, draw
-from phvae.checkpoint import Place, fingerprint
+from phvae.checkpoint import Place
 from phvae.cluster import Clustered
 from phvae.distributions import SeriesPhaseType
 from phvae.distributions.zero_atom import ZeroAtom
 from phvae.history import EpochRecord, History
+from phvae.in_memory import fit_table
 from phvae.persistence import Verification, pack, require_same_numbers, unpack
-from phvae.preprocessing import Origin, PositiveScaler, column_names, require_non_negative, rounded
+from phvae.preprocessing import Origin, PositiveScaler, column_names, require_non_negative
 from phvae.priors import even_offsets
 from phvae.risk.answers import TailAnswers
 from phvae.risk.questions import place, whole
 from phvae.risk.record import TailRecord
 from phvae.risk.sources import Splice
-from phvae.settings import device_of, resolve, seed_of
+from phvae.settings import device_of, seed_of
 from phvae.streaming.fitting import ParquetStream, fit_stream, table_or_stream
 from phvae.tables import Table, from_matrix, is_frame, to_matrix
 from phvae.tail_index import tail_index
 from phvae.vae import VAE
+from phvae.weights import sample_weights
 
 __all__ = ["PHVAE"]
 
@@ -166,6 +168,7 @@ class PHVAE(Clustered, TailAnswers, ClassNamePrefixFeaturesOutMixin, Transformer
         self,
         X: Any,
         y: Any = None,
+        sample_weight: Any = None,
         *,
         checkpoint: Place | None = None,
         resume: Place | None = None,
@@ -177,37 +180,19 @@ class PHVAE(Clustered, TailAnswers, ClassNamePrefixFeaturesOutMixin, Transformer
             X: Table of numbers >= 0, shape ``(n, D)``: pandas, polars, Arrow or numpy. Or the path of files of one,
                 read in pieces where large; or a `phvae.streaming.ParquetStream`, always read in pieces.
             y: Ignored.
+            sample_weight: Weight of each row, shape ``(n,)``: how many rows it stands for, so that 2 counts it twice.
             checkpoint: File to keep the state of training in, from which an interrupted fit can go on.
             resume: Such a file of the same fit; the result is that of a fit that was never interrupted.
             callback: Called with the record of every epoch.
         """
         X = table_or_stream(X)
         if isinstance(X, ParquetStream):
+            if sample_weight is not None:
+                raise ValueError("sample_weight is for a table in memory; give a table, such as read_table(path).table")
             return fit_stream(self, X, checkpoint=checkpoint, resume=resume, callback=callback)
         table = self._read(X, reset=True)
-        settings = resolve(self.get_params(), *table.values.shape)
-        scaler = PositiveScaler(self.origin).fit(table.values, table.names)
-        u = rounded(scaler.transform(table.values))
-        volume = scaler.log_volume(table.values)
-        settings |= assembly.settle_phases(u, scaler.zero_share_, volume, settings)
-        vae, history, _, found = assembly.fit(
-            u,
-            scaler.zero_share_,
-            volume,
-            settings,
-            checkpoint=checkpoint,
-            resume=resume,
-            callback=callback,
-            progress=None if self.verbose else False,
-        )
-        assembly.to_users_units(vae, scaler)
-        self.settings_ = settings | found
-        self.scaler_, self.vae_, self.history_ = scaler, vae, history
-        self.tail_record_ = TailRecord.of(table.values)
-        self.table_kind_ = table.kind
-        self.fingerprint_ = fingerprint(_tensor(table.values))
-        self._columns = table.names
-        return self
+        weights = sample_weights(sample_weight, len(table.values))
+        return fit_table(self, table, weights, checkpoint=checkpoint, resume=resume, callback=callback)
 
     def score_samples(self, X: Any) -> Array:
         """Log-likelihood of each row, in nats and in the user's units, shape ``(n,)``.
@@ -227,9 +212,14 @@ class PHVAE(Clustered, TailAnswers, ClassNamePrefixFeaturesOutMixin, Transformer
             scores = [_log_likelihood(vae, rows.to(device), noise).cpu() for rows in torch.split(x, at_once)]
         return np.asarray(torch.cat(scores).numpy())
 
-    def score(self, X: Any, y: Any = None) -> float:
-        """Mean log-likelihood per row, as in `score_samples`."""
-        return float(self.score_samples(X).mean())
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """Mean log-likelihood per row, as in `score_samples`; each row counts as often as its weight says."""
+        scores = self.score_samples(X)
+        weights = sample_weights(sample_weight, len(scores))
+        if weights is None:
+            return float(scores.mean())
+        # a row of weight zero is no row, however unlikely it is
+        return float(np.average(scores[weights > 0], weights=weights[weights > 0]))
 
     def sample(self, n_samples: int = 1, random_state: Any = None, *, given: Any = None, splice: Splice = None) -> Any:
         """New rows from the fitted law, as the kind of table seen in `fit`.

@@ -6,7 +6,7 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from phvae import defaults
+from phvae import defaults, weights
 from phvae.tables import DataError
 
 __all__ = ["Origin", "PositiveScaler", "column_names", "geometric_start", "rounded"]
@@ -68,17 +68,18 @@ class PositiveScaler:
         scaler.origin_, scaler.scale_, scaler.zero_share_ = origin, scale, zero_share
         return scaler
 
-    def fit(self, x: Array, names: Sequence[object] | None = None) -> Self:
+    def fit(self, x: Array, names: Sequence[object] | None = None, sample_weight: Array | None = None) -> Self:
         """Learn origin, scale and share of zeros of each column.
 
         Args:
             x: Finite values, shape ``(n, D)``.
             names: Column names for messages and for ``origin`` given by name; ``x0, x1, ...`` when omitted.
+            sample_weight: Positive weights of the rows, shape ``(n,)``.
         """
         labels = column_names(x.shape[1], names)
         require_non_negative(x, labels)
         given = _endpoints(self.origin, labels)
-        columns = [_fit_column(x[:, j], given[j], labels[j]) for j in range(x.shape[1])]
+        columns = [_fit_column(x[:, j], sample_weight, given[j], labels[j]) for j in range(x.shape[1])]
         self.origin_ = np.array([origin for origin, _, _ in columns])
         self.scale_ = np.array([scale for _, scale, _ in columns])
         self.zero_share_ = np.array([share for _, _, share in columns])
@@ -118,12 +119,13 @@ def rounded(u: Array) -> Array:
     return short
 
 
-def geometric_start(u: Array, n_phases: int) -> tuple[Array, Array]:
+def geometric_start(u: Array, n_phases: int, sample_weight: Array | None = None) -> tuple[Array, Array]:
     """Equal start probabilities on rates spread geometrically from ``3 / max`` to ``20 / median`` of each column.
 
     Args:
         u: Unit-free values, shape ``(n, D)``; exact zeros are left out.
         n_phases: Number of phases ``m``.
+        sample_weight: Weights of the rows, shape ``(n,)``.
 
     Returns:
         ``(initial, rates)``, both of shape ``(D, m)``.
@@ -132,9 +134,13 @@ def geometric_start(u: Array, n_phases: int) -> tuple[Array, Array]:
     >>> initial.tolist(), rates.tolist()
     ([[0.5, 0.5]], [[1.0, 20.0]])
     """
-    positive = [column[column > 0] for column in u.T]
-    rates = np.stack([np.geomspace(3 / column.max(), 20 / np.median(column), n_phases) for column in positive])
+    rates = np.stack([_spread(column, n_phases, sample_weight) for column in u.T])
     return np.full_like(rates, 1 / n_phases), rates
+
+
+def _spread(u: Array, n_phases: int, mass: Array | None) -> Array:
+    middle = weights.median(u[u > 0], None if mass is None else mass[u > 0])
+    return np.asarray(np.geomspace(3 / u.max(), 20 / middle, n_phases))
 
 
 def column_names(n_columns: int, names: Sequence[object] | None) -> list[str]:
@@ -156,18 +162,18 @@ def require_non_negative(x: Array, labels: Sequence[str]) -> None:
         )
 
 
-def _fit_column(x: Array, given: float | None, label: str) -> tuple[float, float, float]:
+def _fit_column(x: Array, mass: Array | None, given: float | None, label: str) -> tuple[float, float, float]:
     """Origin, scale and share of zeros of one column."""
-    positive = x[x > 0]
+    positive, used = x[x > 0], None if mass is None else mass[x > 0]
     if not positive.size:
         raise DataError(f"column {label!r} is 0 in every row; it has no law to learn: drop it")
-    smallest, n = float(positive.min()), positive.size
+    smallest, n = float(positive.min()), positive.size if used is None else float(used.sum())
     if smallest == positive.max():
-        which = "row" if n == x.size else "row that is not 0"
+        which = "row" if positive.size == x.size else "row that is not 0"
         raise DataError(f"column {label!r} is {smallest:g} in every {which}; a constant has no law to learn: drop it")
     if given is None:
         # divided before summing, so that the mean of huge values does not overflow
-        gap = float(((positive - smallest) / n).sum()) / n
+        gap = float(((positive - smallest) / n * (1.0 if used is None else used)).sum()) / n
         # next below: far from zero the gap may be lost in rounding, and no value may sit on its own lower endpoint
         origin = max(0.0, min(smallest - gap, float(np.nextafter(smallest, 0))))
     elif smallest <= given:
@@ -175,7 +181,7 @@ def _fit_column(x: Array, given: float | None, label: str) -> tuple[float, float
     else:
         origin = given
     excess = positive - origin
-    scale = float(np.median(excess))
+    scale = weights.median(excess, used)
     if not 1 / EXTREME_SCALE <= scale <= EXTREME_SCALE:
         raise DataError(f"column {label!r} has a median excess of {scale:g}; give it in another unit")
     if float(excess.max()) / scale > WIDEST:
@@ -184,7 +190,7 @@ def _fit_column(x: Array, given: float | None, label: str) -> tuple[float, float
             int(x.argmax()),
             f"is {x.max():g}, beyond {WIDEST:g} times the median excess {scale:g}; remove the row or check its unit",
         )
-    return origin, scale, 1 - n / x.size
+    return origin, scale, 1 - n / (x.size if mass is None else float(mass.sum()))
 
 
 def _origin_too_high(x: Array, positive: Array, origin: float, label: str) -> DataError:

@@ -10,7 +10,7 @@ import torch
 from phvae import defaults, distributed
 from phvae.tables import DataError
 
-__all__ = ["resolve", "seed_of"]
+__all__ = ["batch_size_of", "resolve", "seed_of"]
 
 SCHEDULES = ("cosine", "step")
 PRIORS = ("normal", "mixture")
@@ -30,7 +30,7 @@ AUTOMATIC = (
 )
 
 
-def resolve(given: Mapping[str, Any], n_rows: int, n_columns: int) -> dict[str, Any]:
+def resolve(given: Mapping[str, Any], n_rows: int, n_columns: int, n_stored: int | None = None) -> dict[str, Any]:
     """Settings for a table of this size: JSON values, none of them "auto" but the number of phases and smoothness.
 
     The number of phases stays None where the data are to say it: for tails that are not exponential.
@@ -39,6 +39,7 @@ def resolve(given: Mapping[str, Any], n_rows: int, n_columns: int) -> dict[str, 
         given: What the user gave, by name; see `phvae.PHVAE`.
         n_rows: Rows of the table.
         n_columns: Columns of the table.
+        n_stored: Rows that an epoch goes through, where they are not so many.
     """
     if n_rows < 2:
         raise DataError(
@@ -49,7 +50,7 @@ def resolve(given: Mapping[str, Any], n_rows: int, n_columns: int) -> dict[str, 
             choices = f"{remedy} or 'auto'" if name in AUTOMATIC else remedy
             raise ValueError(f"{name} = {given[name]!r}; give {choices}")
     sizes = {name: None if _is_auto(given[name]) else int(given[name]) for name in ("latent_dim", "epochs")}
-    automatic = defaults.for_size(n_rows, n_columns, **sizes, start=given["start"])
+    automatic = defaults.for_size(n_rows, n_columns, **sizes, start=given["start"], n_stored=n_stored)
     if given["n_phases"] is None:
         exponential = given["tail"] == "exponential"
         automatic["n_phases"] = defaults.phases_for_size(n_rows, n_columns) if exponential else None
@@ -65,6 +66,14 @@ def resolve(given: Mapping[str, Any], n_rows: int, n_columns: int) -> dict[str, 
         "seed": seed_of(given["random_state"], shared=True),
         "n_rows": n_rows,
     }
+
+
+def batch_size_of(given: Mapping[str, Any], n_rows: int, n_columns: int) -> int:
+    """Rows per step for a table of this size; 0 where the user's is none."""
+    wanted = given["batch_size"]
+    if _is_auto(wanted):
+        return int(defaults.for_size(n_rows, n_columns)["batch_size"])
+    return int(wanted) if _is_whole(wanted) else 0
 
 
 def device_of(device: str) -> str:

@@ -76,6 +76,7 @@ def train(
     patience: int | None = None,
     seed: int = 0,
     weights: Tensor | None = None,
+    validation_weights: Tensor | None = None,
     checkpoint: Place | None = None,
     checkpoint_seconds: float = defaults.CHECKPOINT_SECONDS,
     resume: Place | None = None,
@@ -105,6 +106,7 @@ def train(
             when all epochs were used. None trains to the end and keeps the last weights.
         seed: Seed of row order and noise.
         weights: Non-negative weights of the rows, shape ``(n,)``; only their ratios matter. A source has its own.
+        validation_weights: The same of the held-out rows, shape ``(v,)``.
         checkpoint: File to write checkpoints to, at the end of the run at the latest.
         checkpoint_seconds: Least time between two checkpoints.
         resume: Checkpoint of the same call to go on from.
@@ -121,6 +123,8 @@ def train(
     device = next(model.parameters()).device
     n_columns = model.n_columns
     validation = None if validation is None else _table("validation", validation, n_columns).to(device)
+    if validation_weights is not None and validation is not None:
+        validation_weights = _shares(validation_weights, len(validation), "validation_weights").to(device)
     if isinstance(x, Tensor):
         x = _table("x", x, n_columns).to(device)
         table: RowSource = RowsInMemory(x, None if weights is None else _shares(weights, len(x)).to(device))
@@ -135,7 +139,7 @@ def train(
     if checkpoint is not None or resume is not None or world is not None:
         settings = {
             "seed": seed,
-            "data": (table.fingerprint(), checkpoints.fingerprint(validation)),
+            "data": (table.fingerprint(), checkpoints.fingerprint(validation, validation_weights)),
             "epochs": epochs,
             "batch_size": batch_size,
             "learning_rate": float(learning_rate),
@@ -236,7 +240,9 @@ def train(
 
     def close_epoch() -> None:
         started = time.monotonic()
-        held_out = None if validation is None else _held_out_elbo(model, validation, seed, position.epoch, world)
+        held_out = None
+        if validation is not None:
+            held_out = _held_out_elbo(model, validation, validation_weights, seed, position.epoch, world)
         with changes:
             record = position.close_epoch(
                 held_out, learning_rate=rate_at(position.step - 1), seconds=time.monotonic() - started
@@ -314,7 +320,12 @@ def _groups(model: nn.Module, weight_decay: float, factors: Mapping[str, float])
 
 @torch.no_grad()
 def _held_out_elbo(
-    model: GenerativeModel, validation: Tensor, seed: int, epoch: int, world: distributed.World | None
+    model: GenerativeModel,
+    validation: Tensor,
+    weights: Tensor | None,
+    seed: int,
+    epoch: int,
+    world: distributed.World | None,
 ) -> float:
     rank, size = (0, 1) if world is None else (world.rank, world.size)
     values = validation.new_zeros(len(validation))
@@ -332,7 +343,7 @@ def _held_out_elbo(
             f"epoch {epoch + 1}: the ELBO of held-out {_listed(bad)} is {float(values[bad[0]])}; "
             "are their values below the origin of a column, or far outside the training rows?"
         )
-    return float(values.mean())
+    return float(values.mean() if weights is None else (weights * values).mean())
 
 
 def _complaint(model: GenerativeModel, batch: Batch, noise: torch.Generator, position: Position) -> str:
@@ -372,10 +383,10 @@ def _table(name: str, x: Tensor, n_columns: int) -> Tensor:
     return x.detach().double()
 
 
-def _shares(weights: Tensor, n_rows: int) -> Tensor:
+def _shares(weights: Tensor, n_rows: int, name: str = "weights") -> Tensor:
     """Weights with mean one."""
     if weights.shape != (n_rows,):
-        raise ValueError(f"weights has shape {tuple(weights.shape)}; give one weight per row, shape ({n_rows},)")
+        raise ValueError(f"{name} has shape {tuple(weights.shape)}; give one weight per row, shape ({n_rows},)")
     if not bool(((weights >= 0) & weights.isfinite()).all()) or not bool((weights > 0).any()):
-        raise ValueError("weights must be finite, non-negative and not all zero")
+        raise ValueError(f"{name} must be finite, non-negative and not all zero")
     return weights.detach().double() / weights.double().mean()

@@ -14,7 +14,7 @@ from torch import Tensor
 from phvae.distributions.phase_type import SeriesPhaseType
 from phvae.distributions.time_transformed import TimeTransformed
 from phvae.preprocessing import geometric_start
-from phvae.start import Sketch, climb, natural, penalty, reachable, sketch
+from phvae.start import Array, Sketch, climb, natural, penalty, reachable, sketch
 from phvae.transformed_decoders import TransformedDecoder, n_shapes, shapes_of
 
 __all__ = ["PHASES", "ColumnFit", "choose_transformed_phases", "fit_transformed", "set_transformed_start"]
@@ -50,13 +50,16 @@ class ColumnFit(NamedTuple):
     tail_index_error: float
 
 
-def fit_transformed(x: Tensor, family: type[TimeTransformed], n_phases: int) -> list[ColumnFit]:
+def fit_transformed(
+    x: Tensor, family: type[TimeTransformed], n_phases: int, weights: Array | None = None
+) -> list[ColumnFit]:
     """Fit every column by maximum likelihood.
 
     Args:
         x: Unit-free values, shape ``(n, D)``; exact zeros and NaN are left out.
         family: Class of the laws.
         n_phases: Phases ``m`` of every column.
+        weights: Weights of the rows, shape ``(n,)``.
 
     >>> from phvae.distributions import MatrixPareto
     >>> levels = (torch.arange(1000, dtype=torch.float64) + 0.5) / 1000
@@ -64,11 +67,11 @@ def fit_transformed(x: Tensor, family: type[TimeTransformed], n_phases: int) -> 
     >>> round(fit.tail_index, 2), round(fit.shape, 2), 0.02 < fit.tail_index_error < 0.2
     (0.5, 1.0, True)
     """
-    return [_fit_column(_sketch(column, d), family, n_phases) for d, column in enumerate(x.T)]
+    return [_fit_column(_sketch(column, weights, d), family, n_phases) for d, column in enumerate(x.T)]
 
 
 def choose_transformed_phases(
-    x: Tensor, family: type[TimeTransformed], choices: Sequence[int] = PHASES
+    x: Tensor, family: type[TimeTransformed], choices: Sequence[int] = PHASES, weights: Array | None = None
 ) -> tuple[int, list[list[float]]]:
     """The number of phases the neediest column asks for, and the criterion of every column for every number.
 
@@ -76,6 +79,7 @@ def choose_transformed_phases(
         x: Unit-free values, shape ``(n, D)``.
         family: Class of the laws.
         choices: Numbers of phases to compare, ascending.
+        weights: Weights of the rows, shape ``(n,)``.
 
     >>> from phvae.distributions import MatrixWeibull
     >>> levels = (torch.arange(1000, dtype=torch.float64) + 0.5) / 1000
@@ -84,7 +88,7 @@ def choose_transformed_phases(
     """
     criteria = []
     for d, column in enumerate(x.T):
-        cells = _sketch(column, d)
+        cells = _sketch(column, weights, d)
         scores: list[float] = []
         for m in choices:
             scores.append(_fit_column(cells, family, m).criterion)
@@ -95,13 +99,16 @@ def choose_transformed_phases(
     return max(choices[int(np.argmax(scores))] for scores in criteria), criteria
 
 
-def set_transformed_start(decoder: TransformedDecoder, x: Tensor, *, fitted: bool) -> dict[str, Any]:
+def set_transformed_start(
+    decoder: TransformedDecoder, x: Tensor, *, fitted: bool, weights: Array | None = None
+) -> dict[str, Any]:
     """Set the decoder to the law of every column on its own, or to rates spread over the range of its times.
 
     Args:
         decoder: Decoder of unit-free columns.
         x: Unit-free values, shape ``(n, D)``.
         fitted: By maximum likelihood.
+        weights: Weights of the rows, shape ``(n,)``.
 
     Returns:
         Index of the tail of each column and the standard error of its logarithm, None where it has none.
@@ -110,9 +117,9 @@ def set_transformed_start(decoder: TransformedDecoder, x: Tensor, *, fitted: boo
         one = torch.ones(1, dtype=torch.float64)
         law = _law(decoder.family, one, one, torch.zeros(n_shapes(decoder.family), dtype=torch.float64))
         times = torch.where(x > 0, -law.log_sf(x), 0.0)
-        decoder.set_start(*geometric_start(times.numpy(), decoder.n_phases))
+        decoder.set_start(*geometric_start(times.numpy(), decoder.n_phases, weights))
         return {}
-    fits = fit_transformed(x, decoder.family, decoder.n_phases)
+    fits = fit_transformed(x, decoder.family, decoder.n_phases, weights)
     initial, rates = reachable(torch.stack([fit.initial for fit in fits]), torch.stack([fit.rates for fit in fits]))
     decoder.set_start(initial, rates)
     decoder.set_shapes([fit.shape for fit in fits], [fit.scale for fit in fits])
@@ -122,10 +129,10 @@ def set_transformed_start(decoder: TransformedDecoder, x: Tensor, *, fitted: boo
     return {"tail_index": [[fit.tail_index, error] for fit, error in zip(fits, errors, strict=True)]}
 
 
-def _sketch(column: Tensor, position: int) -> Sketch:
+def _sketch(column: Tensor, weights: Array | None, position: int) -> Sketch:
     values = column.detach().cpu().double().numpy()
-    used = values[(values != 0) & ~np.isnan(values)]
-    return sketch(used, np.ones(len(used)), position)
+    used = (values != 0) & ~np.isnan(values)
+    return sketch(values[used], np.ones(int(used.sum())) if weights is None else weights[used], position)
 
 
 def _fit_column(cells: Sketch, family: type[TimeTransformed], m: int) -> ColumnFit:

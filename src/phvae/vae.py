@@ -82,11 +82,21 @@ class GaussianEncoder(nn.Module):
         """What the network sees of rows of shape ``(..., D)``, with the mean and deviation of `standardise`."""
         return (self._raw_features(x) - self.feature_mean) / self.feature_deviation
 
-    def standardise(self, x: Tensor) -> None:
-        """Set the mean and deviation of the features to those of ``x``, the rows to train on, shape ``(n, D)``."""
+    def standardise(self, x: Tensor, weights: Tensor | None = None) -> None:
+        """Set the mean and deviation of the features to those of ``x``, the rows to train on.
+
+        Args:
+            x: Rows, shape ``(n, D)``.
+            weights: Their weights, shape ``(n,)``.
+        """
         raw = self._raw_features(x)
-        deviation = raw.std(0, correction=0)
-        self.feature_mean.copy_(raw.mean(0))
+        if weights is None:
+            mean, deviation = raw.mean(0), raw.std(0, correction=0)
+        else:
+            shares = weights.double() / weights.sum()
+            mean = shares @ raw
+            deviation = (shares @ (raw - mean).square()).sqrt()
+        self.feature_mean.copy_(mean)
         # a constant column says nothing; its feature stays at zero
         self.feature_deviation.copy_(torch.where(deviation > 0, deviation, 1.0))
 

@@ -19,6 +19,7 @@ def evaluate(
     table: options.Source,
     where: options.Where = None,
     missing: options.Missing = "error",
+    weights: options.Weights = None,
     delimiter: options.Delimiter = None,
     decimal: options.Decimal = ".",
 ) -> None:
@@ -32,16 +33,20 @@ def evaluate(
         missing=missing,
         delimiter=delimiter,
         decimal=decimal,
+        weights=weights,
     )
     with talk.working(f"scoring {sheet.table.num_rows:,} rows"), sheet.named():
         scores = loaded.score_samples(sheet.table)
     import numpy as np
 
     n_rows = len(scores)
+    counted = np.ones(n_rows) if sheet.weights is None else sheet.weights
+    scores, shares = scores[counted > 0], counted[counted > 0] / counted.sum()
     impossible = int(np.isneginf(scores).sum())
-    possible = scores[np.isfinite(scores)]
-    mean = float(scores.mean())
-    error = float(possible.std(ddof=1) / np.sqrt(n_rows)) if not impossible and n_rows > 1 else float("nan")
+    mean, error = float(shares @ scores), float("nan")
+    if not impossible and len(scores) > 1:
+        spread = np.square(shares * (scores - mean)).sum()
+        error = float(np.sqrt(spread * len(scores) / (len(scores) - 1)))
     values: dict[str, Any] = {
         "model": str(model),
         "table": table,

@@ -30,6 +30,7 @@ def fit(
     columns: options.Columns = None,
     where: options.Where = None,
     missing: options.Missing = "error",
+    weights: options.Weights = None,
     delimiter: options.Delimiter = None,
     decimal: options.Decimal = ".",
     stream: Annotated[
@@ -52,13 +53,23 @@ def fit(
     given = {name: _as_setting(name, text) for name, text in settings.items() if text is not None}
     if resume is not None:
         given.setdefault("random_state", _seed_of(resume))
-    rows: Any = options.stream(talk, table, always=stream, columns=columns, where=where, missing=missing)
+    beside = ["--weights"] if weights is not None else []
+    rows: Any = options.stream(talk, table, always=stream, columns=columns, where=where, missing=missing, beside=beside)
+    extras: dict[str, Any] = {}
     named: Callable[[], AbstractContextManager[None]] = nullcontext
     if rows is None:
         sheet = options.read(
-            talk, table, columns=columns, where=where, missing=missing, delimiter=delimiter, decimal=decimal
+            talk,
+            table,
+            columns=columns,
+            where=where,
+            missing=missing,
+            delimiter=delimiter,
+            decimal=decimal,
+            weights=weights,
         )
         rows, named = sheet.table, sheet.named
+        extras["sample_weight"] = sheet.weights
     with talk.working("starting"):
         from phvae import PHVAE, distributed
         from phvae.settings import seed_of
@@ -73,7 +84,7 @@ def fit(
         model = PHVAE(**given, verbose=first and not talk.quiet)
         try:
             with named():
-                model.fit(rows, checkpoint=kept, resume=resume)
+                model.fit(rows, checkpoint=kept, resume=resume, **extras)
         except KeyboardInterrupt as interrupt:
             interrupt.__notes__ = [_hint(interrupt, context, kept, seed)]
             raise

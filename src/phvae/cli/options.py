@@ -21,6 +21,7 @@ __all__ = [
     "Missing",
     "Model",
     "Source",
+    "Weights",
     "Where",
     "as_value",
     "as_whole",
@@ -43,6 +44,9 @@ Columns = Annotated[
 ]
 Where = Annotated[str | None, typer.Option("--where", help="Rows to read, such as 'loss > 10 and kind != \"x\"'.")]
 Missing = Annotated[str, typer.Option("--missing", help="A row with a missing cell is an error, or dropped: drop.")]
+Weights = Annotated[
+    str | None, typer.Option("--weights", metavar="COLUMN", help="Column that says how many rows each row stands for.")
+]
 Delimiter = Annotated[
     str | None, typer.Option("--delimiter", help="What stands between cells of a CSV file, if it is not plain to see.")
 ]
@@ -87,9 +91,23 @@ def read(
 
 
 def stream(
-    talk: "Talk", table: str, *, always: bool, columns: Sequence[str] | None, where: str | None, missing: str
+    talk: "Talk",
+    table: str,
+    *,
+    always: bool,
+    columns: Sequence[str] | None,
+    where: str | None,
+    missing: str,
+    beside: Sequence[str] = (),
 ) -> "ParquetStream | None":
-    """The same rows to be read in pieces, where that is asked for or they are too many for memory; else None."""
+    """The same rows to be read in pieces, where that is asked for or they are too many for memory; else None.
+
+    Rows that come with more than their values, by the options named in ``beside``, are read as a whole.
+    """
+    if beside:
+        if always:
+            raise ValueError(f"--stream reads values alone; leave it out, or {beside[0]}")
+        return None
     kept, names = _missing(missing), _names(columns)
     with talk.working("reading"):
         from phvae.streaming.fitting import ParquetStream, stream_if_large

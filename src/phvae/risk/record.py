@@ -33,9 +33,14 @@ class ColumnRecord(NamedTuple):
     top: Array
 
     @classmethod
-    def of(cls, x: Array) -> "ColumnRecord":
-        """The record of values >= 0, shape ``(n,)``; missing ones are left out."""
-        seen = x[~np.isnan(x)]
+    def of(cls, x: Array, weights: Array | None = None) -> "ColumnRecord":
+        """The record of values >= 0, shape ``(n,)``; missing ones are left out.
+
+        A value of weight 2 is one that was seen twice; where weights are no whole numbers, so is their running sum
+        from the largest value down, rounded.
+        """
+        used = ~np.isnan(x)
+        seen = x[used] if weights is None else _repeated(x[used], weights[used])
         positive = seen[seen > 0]
         kept = cls.kept(len(positive), len(seen))
         largest = np.partition(positive, len(positive) - kept)[len(positive) - kept :]
@@ -69,9 +74,9 @@ class TailRecord(NamedTuple):
     columns: tuple[ColumnRecord, ...]
 
     @classmethod
-    def of(cls, x: Array) -> "TailRecord":
-        """The record of a table of values >= 0, shape ``(n, D)``."""
-        return cls(tuple(ColumnRecord.of(column) for column in x.T))
+    def of(cls, x: Array, weights: Array | None = None) -> "TailRecord":
+        """The record of a table of values >= 0, shape ``(n, D)``, with weights of its rows."""
+        return cls(tuple(ColumnRecord.of(column, weights) for column in x.T))
 
     def arrays(self) -> dict[str, NDArray[np.int64] | Array]:
         """The record as arrays: three counts per column, and the kept values of all columns one after the other."""
@@ -92,3 +97,13 @@ class TailRecord(NamedTuple):
             raise ValueError("the values of its tail record are not positive, finite and descending")
         rows: Sequence[list[int]] = counts.tolist()
         return cls(tuple(ColumnRecord(n, zeros, part) for (n, zeros, _), part in zip(rows, parts, strict=True)))
+
+
+def _repeated(x: Array, weights: Array) -> Array:
+    """Values as often as their weights say, the largest one at least once."""
+    order = np.argsort(-x, kind="stable")
+    order = order[weights[order] > 0]
+    until = np.rint(np.cumsum(weights[order])).astype(np.int64)
+    copies = np.diff(until, prepend=0)
+    copies[0] = max(1, copies[0])
+    return np.repeat(x[order], copies)

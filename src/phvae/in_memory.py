@@ -1,0 +1,82 @@
+"""A fit to a table in memory: the fit of `phvae.PHVAE`, from the table to the attributes of the estimator."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from phvae import assembly
+from phvae.checkpoint import Place, fingerprint
+from phvae.history import EpochRecord
+from phvae.preprocessing import PositiveScaler, rounded
+from phvae.risk.record import TailRecord
+from phvae.settings import batch_size_of, resolve
+from phvae.tables import DataError, Table
+from phvae.weights import distinct_rows
+
+if TYPE_CHECKING:
+    from phvae.estimator import PHVAE
+
+__all__ = ["fit_table"]
+
+Array = NDArray[np.float64]
+Model = TypeVar("Model", bound="PHVAE")
+
+
+def fit_table(
+    model: Model,
+    table: Table,
+    sample_weight: Array | None,
+    *,
+    checkpoint: Place | None = None,
+    resume: Place | None = None,
+    callback: Callable[[EpochRecord], Any] | None = None,
+) -> Model:
+    """Fit an estimator to a table; arguments and result as in `phvae.PHVAE.fit`."""
+    given, shape = model.get_params(), table.values.shape
+    # a weight counts rows: what depends on their number is that of the rows they stand for
+    n_rows = shape[0] if sample_weight is None else round(float(sample_weight.sum()))
+    places, weights = distinct_rows(table.values, sample_weight, batch_size_of(given, n_rows, shape[1]))
+    settings = resolve(given, n_rows, shape[1], len(places))
+    values = table.values if len(places) == shape[0] and weights is None else table.values[places]
+    with _rows_as_given(places):
+        scaler = PositiveScaler(model.origin).fit(values, table.names, weights)
+    u = rounded(scaler.transform(values))
+    volume = scaler.log_volume(values)
+    settings |= assembly.settle_phases(u, scaler.zero_share_, volume, settings, weights)
+    vae, history, _, found = assembly.fit(
+        u,
+        scaler.zero_share_,
+        volume,
+        settings,
+        weights=weights,
+        checkpoint=checkpoint,
+        resume=resume,
+        callback=callback,
+        progress=None if model.verbose else False,
+    )
+    assembly.to_users_units(vae, scaler)
+    model.settings_ = settings | found
+    model.scaler_, model.vae_, model.history_ = scaler, vae, history
+    model.tail_record_ = TailRecord.of(table.values, sample_weight)
+    model.table_kind_ = table.kind
+    digested = (table.values,) if sample_weight is None else (table.values, sample_weight)
+    model.fingerprint_ = fingerprint(
+        *(torch.from_numpy(np.require(part, requirements=["C", "W"])) for part in digested)
+    )
+    model._columns = table.names
+    return model
+
+
+@contextmanager
+def _rows_as_given(places: NDArray[np.int64]) -> Iterator[None]:
+    """What is wrong with a row is said of its number in the table."""
+    try:
+        yield
+    except DataError as error:
+        if error.row is None:
+            raise
+        raise DataError(error.what, int(places[error.row]), error.fault) from None
