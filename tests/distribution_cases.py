@@ -1,8 +1,10 @@
 """One law or batch of laws per line: every contract test runs on all of them, so a new family is one more line here."""
 
+import math
+
 import torch
 
-from phvae.distributions import MatrixLogNormal, MatrixPareto, MatrixWeibull, PhaseType, SeriesPhaseType
+from phvae.distributions import MatrixLogNormal, MatrixPareto, MatrixWeibull, PhaseType, SeriesPhaseType, TwoSided
 
 CYCLE = ([0.4, 0.0, 0.6], [[-5.2, 3.0, 2.2], [1.2, -2.5, 0.5], [4.0, 2.3, -7.55]])
 
@@ -68,4 +70,14 @@ TAILED_CASES = {
     "batch of matrix Weibull": lambda: _batch(MatrixWeibull, 0.6, 2.0),
     "batch of matrix Pareto": lambda: _batch(MatrixPareto, 0.6, 2.0),
     "batch of matrix lognormal": lambda: _batch(MatrixLogNormal, 1.4, 2.0),
+}
+
+# Laws on the whole line: `test_two_sided` holds what they promise.
+LOSS_SHARE = 0.35
+SIGNED_CASES = {
+    "gains and losses": lambda: TwoSided(
+        math.log(LOSS_SHARE / (1 - LOSS_SHARE)),
+        loss=SeriesPhaseType([0.1, 0.3, 0.6], [0.2, 1.0, 5.0]),
+        gain=SeriesPhaseType([0.5, 0.5], [0.5, 3.0]),
+    ),
 }

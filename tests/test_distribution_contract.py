@@ -7,7 +7,7 @@ from functools import cache
 import numpy as np
 import pytest
 import torch
-from distribution_cases import CASES, TAILED_CASES
+from distribution_cases import CASES, SIGNED_CASES, TAILED_CASES
 from torch.distributions import Distribution, Independent
 
 import phvae.distributions
@@ -46,7 +46,7 @@ def test_every_public_law_has_a_case():
     public = {getattr(phvae.distributions, name) for name in phvae.distributions.__all__}
     laws = {item for item in public if isinstance(item, type) and issubclass(item, Distribution)}
     assert laws
-    assert laws <= {type(make()) for make in (CASES | TAILED_CASES).values()}
+    assert laws <= {type(make()) for make in (CASES | TAILED_CASES | SIGNED_CASES).values()}
 
 
 def test_the_package_offers_the_laws_at_the_top():

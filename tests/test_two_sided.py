@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from distribution_cases import LOSS_SHARE, SIGNED_CASES
 from scipy import integrate, stats
 
 from phvae.distributions import SeriesPhaseType, TwoSided
@@ -12,11 +13,8 @@ from phvae.distributions.located import Located
 from phvae.distributions.zero_atom import ZeroAtom
 from phvae.signed_decoders import SignedDecoder
 
-LOSS = SeriesPhaseType([0.1, 0.3, 0.6], [0.2, 1.0, 5.0])
-GAIN = SeriesPhaseType([0.5, 0.5], [0.5, 3.0])
-SHARE = 0.35
-LOGIT = math.log(SHARE / (1 - SHARE))
-LAW = TwoSided(LOGIT, loss=LOSS, gain=GAIN)
+LAW, SHARE = SIGNED_CASES["gains and losses"](), LOSS_SHARE
+LOSS, GAIN, LOGIT = LAW.loss, LAW.gain, float(LAW.loss_logit)
 
 
 def at(values):

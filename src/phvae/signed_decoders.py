@@ -34,9 +34,9 @@ class SignedDecoder(PhaseTypeDecoder):
         zero_share: Share of exact zeros per column, shape ``(D,)``; a column with 0 has no atom at zero.
         generator: Source of the first weights; the global one of torch when omitted.
 
-    >>> decoder = SignedDecoder(2, origin=[0.0, 1.0], scale=[0.01, 100.0], loss_share=[0.5, 0.0], n_phases=4)
-    >>> law = decoder(torch.zeros(5, 2)).base_dist
-    >>> law.cdf(torch.tensor([0.0, 1.0]))[0].round(decimals=3).tolist(), decoder.lower.tolist()
+    >>> decoder = SignedDecoder(0, origin=[0.0, 1.0], scale=[0.01, 100.0], loss_share=[0.5, 0.0], n_phases=4)
+    >>> law = decoder(torch.zeros(5, 0)).base_dist
+    >>> law.cdf(torch.tensor([0.0, 1.0]))[0].tolist(), decoder.lower.tolist()
     ([0.5, 0.0], [-inf, 1.0])
     """
 

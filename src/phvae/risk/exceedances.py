@@ -52,7 +52,7 @@ def kupiec(observed: int, n: int, probability: float) -> float:
         probability: Of an exceedance.
 
     >>> round(kupiec(20, 1000, 0.01), 4), round(kupiec(0, 1000, 0.001), 4)
-    (0.0057, 0.4479)
+    (0.006, 0.4479)
     """
     mean = n * probability
     spread = (mean * (1 - probability)) ** 0.5
