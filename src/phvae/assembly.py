@@ -14,6 +14,7 @@ from phvae import weights as weighing
 from phvae.checkpoint import Place
 from phvae.decoders import PhaseTypeDecoder
 from phvae.history import EpochRecord, History
+from phvae.layout import Layout
 from phvae.preprocessing import PositiveScaler, geometric_start
 from phvae.priors import MixturePrior, Prior, StandardNormal
 from phvae.start import fit_marginals, reachable
@@ -47,7 +48,10 @@ def build(settings: Mapping[str, Any], scaler: PositiveScaler) -> VAE:
     generator = torch.Generator().manual_seed(settings["seed"])
     latent_dim, hidden = settings["latent_dim"], settings["hidden"]
     units = {"origin": torch.from_numpy(scaler.origin_), "scale": torch.from_numpy(scaler.scale_)}
-    encoder = GaussianEncoder(len(scaler.origin_), latent_dim, hidden=hidden, generator=generator, **units)
+    layout = Layout(len(scaler.origin_), **settings.get("layout", {}))
+    encoder = GaussianEncoder(
+        len(scaler.origin_), latent_dim, hidden=hidden, layout=layout, generator=generator, **units
+    )
     decoder = decoder_of(
         settings, hidden=hidden, zero_share=torch.from_numpy(scaler.zero_share_), generator=generator, **units
     )

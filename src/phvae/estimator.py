@@ -22,6 +22,7 @@ from phvae.distributions import SeriesPhaseType
 from phvae.distributions.zero_atom import ZeroAtom
 from phvae.history import EpochRecord, History
 from phvae.in_memory import fit_table
+from phvae.observation import log_likelihood
 from phvae.persistence import Verification, pack, require_same_numbers, unpack
 from phvae.preprocessing import Origin, PositiveScaler, column_names, require_non_negative
 from phvae.priors import even_offsets
@@ -381,4 +382,4 @@ def _log_likelihood(vae: VAE, x: Tensor, noise: Tensor) -> Tensor:
     posterior: Any = vae.posterior(x)
     z = posterior.mean + posterior.stddev * noise
     log_ratio = vae.prior.log_prob(z) - posterior.log_prob(z).sum(-1)
-    return torch.logsumexp(vae.decoder(z).log_prob(x) + log_ratio, 0) - math.log(len(noise))
+    return torch.logsumexp(log_likelihood(vae.decoder(z), x, vae.layout) + log_ratio, 0) - math.log(len(noise))

@@ -19,6 +19,7 @@ from phvae.checkpoint import Place, Position
 from phvae.history import EpochRecord, History
 from phvae.interrupt import undivided
 from phvae.launched import LaunchedSteps, hold_back
+from phvae.layout import Layout
 from phvae.objective import objective
 from phvae.progress import TrainingBar
 from phvae.vae import GenerativeModel
@@ -90,7 +91,8 @@ def train(
 
     Args:
         model: Model to train, on any device; rows are moved there.
-        x: Rows, shape ``(n, D)``, in the user's units; or a source of them that gives batches on the model's device.
+        x: Rows, shape ``(n, width)`` of the model's layout, in the user's units; or a source of them that gives batches
+            on the model's device.
         epochs: Passes over the rows.
         batch_size: Rows per step; the last batch of an epoch may be smaller.
         learning_rate: Step size of AdamW before the schedule.
@@ -101,7 +103,7 @@ def train(
         beta: Weight of the divergence.
         kl_warmup: Epochs over which the weight of the divergence rises from 0 to ``beta``.
         smoothness: Weight of the decoder's roughness, one number or one per column, shape ``(D,)``.
-        validation: Held-out rows, shape ``(v, D)``; their ELBO is evaluated after every epoch.
+        validation: Held-out rows, shape ``(v, width)``; their ELBO is evaluated after every epoch.
         patience: Epochs without a better held-out ELBO after which to stop; the best weights are then restored, also
             when all epochs were used. None trains to the end and keeps the last weights.
         seed: Seed of row order and noise.
@@ -122,11 +124,11 @@ def train(
         raise ValueError(f"patience = {patience!r} needs held-out rows; give validation, or patience=None")
     device = next(model.parameters()).device
     n_columns = model.n_columns
-    validation = None if validation is None else _table("validation", validation, n_columns).to(device)
+    validation = None if validation is None else _table("validation", validation, model.layout).to(device)
     if validation_weights is not None and validation is not None:
         validation_weights = _shares(validation_weights, len(validation), "validation_weights").to(device)
     if isinstance(x, Tensor):
-        x = _table("x", x, n_columns).to(device)
+        x = _table("x", x, model.layout).to(device)
         table: RowSource = RowsInMemory(x, None if weights is None else _shares(weights, len(x)).to(device))
     else:
         table = x
@@ -372,10 +374,10 @@ def _listed(rows: list[int]) -> str:
     return f"row{'s' if len(rows) > 1 else ''} {', '.join(map(str, rows[:10]))}{more}"
 
 
-def _table(name: str, x: Tensor, n_columns: int) -> Tensor:
-    if x.ndim != 2 or x.shape[1] != n_columns or not len(x):
-        raise ValueError(f"{name} has shape {tuple(x.shape)}; give at least one row of {n_columns} columns")
-    bad = ~x.isfinite()
+def _table(name: str, x: Tensor, layout: Layout) -> Tensor:
+    if x.ndim != 2 or x.shape[1] != layout.width or not len(x):
+        raise ValueError(f"{name} has shape {tuple(x.shape)}; give at least one row of {layout.width} columns")
+    bad = ~layout.usable(x)
     if bool(bad.any()):
         row, column = bad.nonzero()[0].tolist()
         value = float(x[row, column])

@@ -12,7 +12,9 @@ from torch.distributions import Normal
 from phvae import defaults
 from phvae.decoders import Decoder
 from phvae.distributions.checks import Numbers, as_tensor
+from phvae.layout import Layout
 from phvae.networks import MLP
+from phvae.observation import log_likelihood, representative
 from phvae.priors import Prior, divergence_per_dimension
 
 __all__ = ["VAE", "GaussianEncoder", "GenerativeModel", "Terms"]
@@ -29,7 +31,9 @@ class GaussianEncoder(nn.Module):
     """Diagonal normal posterior ``q(z | x)`` from the logarithm of the scaled values.
 
     With ``u = (x - origin) / scale`` each column gives the features ``asinh(u)`` and ``asinh(64 u)``: straight lines
-    in ``log u`` for large ``u``, the second also down to a hundredth, both finite for every ``x``, zeros included.
+    in ``log u`` for large ``u``, the second also down to a hundredth, both finite for every ``x``, zeros included. A
+    cell that is no value is seen through one that stands for it, a missing one not at all: its features are 0. Where
+    the layout says so, three flags per column follow: missing, censored from the right, somewhere in an interval.
 
     Args:
         n_columns: Number of columns ``D``.
@@ -37,6 +41,7 @@ class GaussianEncoder(nn.Module):
         hidden: Widths of the hidden layers.
         origin: Lower end of each column, shape ``(D,)``.
         scale: Typical size of each column beyond its origin, shape ``(D,)``.
+        layout: What the slices of a row are; its values alone when omitted.
         generator: Source of the first weights; the global one of torch when omitted.
 
     >>> encoder = GaussianEncoder(3, 2, origin=[0.0, 0.0, 1.0], scale=[1.0, 10.0, 1.0])
@@ -45,6 +50,7 @@ class GaussianEncoder(nn.Module):
     """
 
     RESOLUTIONS = (1.0, 64.0)
+    N_FLAGS = 3
     origin: Tensor
     scale: Tensor
     feature_mean: Tensor
@@ -59,10 +65,14 @@ class GaussianEncoder(nn.Module):
         origin: Numbers,
         scale: Numbers,
         hidden: Sequence[int] = defaults.HIDDEN,
+        layout: Layout | None = None,
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__()
         self.n_columns, self.latent_dim = n_columns, latent_dim
+        self.layout = Layout(n_columns) if layout is None else layout
+        if self.layout.n_columns != n_columns:
+            raise ValueError(f"the layout is one of {self.layout.n_columns} columns and the encoder has {n_columns}")
         self.register_buffer("origin", as_tensor("origin", origin).double().clone())
         self.register_buffer("scale", as_tensor("scale", scale).double().clone())
         if self.origin.shape != (n_columns,) or self.scale.shape != (n_columns,):
@@ -72,25 +82,47 @@ class GaussianEncoder(nn.Module):
         self.register_buffer("resolutions", torch.tensor(self.RESOLUTIONS, dtype=torch.float64)[:, None], False)
         self.register_buffer("feature_mean", torch.zeros(n_features, dtype=torch.float64))
         self.register_buffer("feature_deviation", torch.ones(n_features, dtype=torch.float64))
-        self.network = MLP(n_features, 2 * latent_dim, hidden=hidden, generator=generator) if latent_dim else None
+        n_inputs = n_features + (self.N_FLAGS * n_columns if self.layout.flagged else 0)
+        self.network = MLP(n_inputs, 2 * latent_dim, hidden=hidden, generator=generator) if latent_dim else None
 
     def _raw_features(self, x: Tensor) -> Tensor:
-        scaled = (x.double() - self.origin) / self.scale
+        scaled = (representative(x.double(), self.layout, self.origin) - self.origin) / self.scale
         return (scaled[..., None, :] * self.resolutions).asinh().flatten(-2)
 
     def features(self, x: Tensor) -> Tensor:
-        """What the network sees of rows of shape ``(..., D)``, with the mean and deviation of `standardise`."""
-        return (self._raw_features(x) - self.feature_mean) / self.feature_deviation
+        """What the network sees of rows of shape ``(..., width)``, with the mean and deviation of `standardise`."""
+        features = (self._raw_features(x) - self.feature_mean) / self.feature_deviation
+        if not self.layout.intervals:
+            return features
+        missing = self.layout.missing(x)
+        features = torch.where(self._of_features(missing), 0.0, features)
+        if not self.layout.flagged:
+            return features
+        right = (self.layout.upper(x) == torch.inf) & ~missing
+        flags = torch.cat((missing, right, ~(self.layout.exact(x) | missing | right)), -1)
+        return torch.cat((features, flags.to(features)), -1)
+
+    def _of_features(self, cells: Tensor) -> Tensor:
+        """What is so of cells, ``(..., D)``, of the features that they give."""
+        return cells.repeat(*(1,) * (cells.ndim - 1), len(self.RESOLUTIONS))
 
     def standardise(self, x: Tensor, weights: Tensor | None = None) -> None:
         """Set the mean and deviation of the features to those of ``x``, the rows to train on.
 
         Args:
-            x: Rows, shape ``(n, D)``.
+            x: Rows, shape ``(n, width)``.
             weights: Their weights, shape ``(n,)``.
         """
         raw = self._raw_features(x)
-        if weights is None:
+        if self.layout.intervals:
+            # over the cells that are there
+            mass = (~self._of_features(self.layout.missing(x))).double()
+            mass = mass if weights is None else mass * weights.double()[:, None]
+            total = mass.sum(0)
+            total = torch.where(total > 0, total, 1.0)
+            mean = (mass * raw).sum(0) / total
+            deviation = ((mass * (raw - mean).square()).sum(0) / total).sqrt()
+        elif weights is None:
             mean, deviation = raw.mean(0), raw.std(0, correction=0)
         else:
             shares = weights.double() / weights.sum()
@@ -126,6 +158,11 @@ class GenerativeModel(nn.Module, ABC):
         """Number of columns of a row."""
 
     @property
+    def layout(self) -> Layout:
+        """What the slices of a row are."""
+        return Layout(self.n_columns)
+
+    @property
     def capturable(self) -> bool:
         """Whether no step of `terms` on a GPU looks at a number, so that a graph can be made of it."""
         return False
@@ -137,7 +174,7 @@ class GenerativeModel(nn.Module, ABC):
         """What the loss is made of, in float64.
 
         Args:
-            x: Rows, shape ``(n, D)``.
+            x: Rows, shape ``(n, width)`` of the layout.
             generator: Source of the noise; the global one of torch when omitted.
             n_samples: Draws of latent variables per row.
             penalty: Also give the roughness; otherwise that is 0.
@@ -202,9 +239,14 @@ class VAE(GenerativeModel):
         return self.decoder.n_columns
 
     @property
+    def layout(self) -> Layout:
+        """What the slices of a row are; the encoder holds it."""
+        return self.encoder.layout
+
+    @property
     def capturable(self) -> bool:
         """Whether the likelihood on a GPU looks at no number, so that a graph can be made of a step."""
-        return self.decoder.capturable
+        return self.decoder.capturable and not self.layout.intervals and not self.layout.truncated
 
     @property
     def latent_dim(self) -> int:
@@ -212,7 +254,7 @@ class VAE(GenerativeModel):
         return self.prior.latent_dim
 
     def posterior(self, x: Tensor) -> Normal:
-        """Approximate posterior of the latent vector given rows of shape ``(n, D)``."""
+        """Approximate posterior of the latent vector given rows of shape ``(n, width)``."""
         posterior: Normal = self.encoder(x)
         return posterior
 
@@ -242,14 +284,14 @@ class VAE(GenerativeModel):
         # the common case of one draw goes without an axis to average over
         z = _draws(posterior, () if n_samples == 1 else (n_samples,), generator, part)
         outputs = self.decoder.outputs(z)
-        log_likelihood = _row_mean(self.decoder.law(outputs).log_prob(x))
+        fit = _row_mean(log_likelihood(self.decoder.law(outputs), x, self.layout))
         kl = _row_mean(self.prior.divergence(posterior, z).double())
         few = outputs[..., : ROUGHNESS_ROWS if part is None else max(0, ROUGHNESS_ROWS - part[0]), :, :]
         rough = penalty and few.shape[-3] > 0
-        roughness = self.decoder.roughness(few) if rough else log_likelihood.new_zeros(x.shape[-1])
+        roughness = self.decoder.roughness(few) if rough else fit.new_zeros(self.n_columns)
         if part is not None:
             roughness = roughness * (few.shape[-3] / min(ROUGHNESS_ROWS, part[1]))
-        return Terms(log_likelihood, kl, roughness)
+        return Terms(fit, kl, roughness)
 
     def log_likelihood(
         self, x: Tensor, *, n_importance: int = defaults.N_IMPORTANCE, generator: torch.Generator | None = None
@@ -276,7 +318,8 @@ class VAE(GenerativeModel):
         for first in range(0, n_importance, at_once):
             z = _draws(posterior, (min(at_once, n_importance - first),), generator)
             log_ratio = self.prior.log_prob(z) - posterior.log_prob(z).sum(-1)
-            totals.append(torch.logsumexp(self.decoder(z).log_prob(x) + log_ratio, 0))
+            fit = log_likelihood(self.decoder(z), x, self.layout)
+            totals.append(torch.logsumexp(fit + log_ratio, 0))
         return torch.logsumexp(torch.stack(totals), 0) - math.log(n_importance)
 
     @torch.no_grad()
@@ -304,7 +347,7 @@ class VAE(GenerativeModel):
         if n_samples < 1:
             raise ValueError(f"n_samples = {n_samples!r}; give at least one draw per row")
         at_once = max(1, CHUNK // max(1, len(x)))
-        total = torch.zeros_like(x, dtype=torch.float64)
+        total = x.new_zeros((len(x), self.n_columns), dtype=torch.float64)
         for first in range(0, n_samples, at_once):
             total += self.decoder(_draws(posterior, (min(at_once, n_samples - first),), generator)).mean.sum(0)
         return total / n_samples

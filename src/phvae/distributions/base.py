@@ -13,6 +13,7 @@ from phvae.distributions import checks
 from phvae.distributions.checks import Numbers
 from phvae.distributions.entropy import entropy
 from phvae.distributions.explain import Given, PhasePosterior
+from phvae.distributions.intervals import log_interval
 from phvae.distributions.quantiles import follow, invert
 
 if TYPE_CHECKING:
@@ -148,6 +149,30 @@ class AbsorptionTime(Distribution):
         -230.258509
         """
         return self._log_distribution(self._points("value", value))
+
+    def log_interval(self, lower: Numbers, upper: Numbers) -> Tensor:
+        """Log of ``P(lower < X <= upper)``, to 1e-9 also where the interval is narrow or far out in a tail.
+
+        Args:
+            lower: Lower ends, ``-inf`` where there is none, shape broadcastable with the batch shape.
+            upper: Upper ends, ``inf`` where there is none, likewise.
+
+        >>> from phvae.distributions import SeriesPhaseType
+        >>> law = SeriesPhaseType([1.0], [2.0])
+        >>> float(law.log_interval(1e6, torch.inf)), float(law.log_interval(-torch.inf, torch.inf))
+        (-2000000.0, 0.0)
+        """
+        ends = [self._broadcastable(*end) for end in (("lower", lower), ("upper", upper))]
+        shape = torch.broadcast_shapes(self.batch_shape, *(end.shape for end in ends))
+        below, above = (end.expand(shape).reshape(-1) for end in ends)
+        laws = torch.arange(self.batch_shape.numel(), device=below.device).reshape(self.batch_shape)
+        laws = laws.expand(shape).reshape(-1)
+
+        def evaluate(quantity: str, points: Tensor, places: Tensor) -> Tensor:
+            values: Tensor = getattr(self._chosen(laws[places]), quantity)(points)
+            return values
+
+        return log_interval(evaluate, below, above).reshape(shape)
 
     def sf(self, value: Numbers) -> Tensor:
         """Survival ``S(value) = P(X > value)``.

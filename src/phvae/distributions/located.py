@@ -90,6 +90,14 @@ class Located(TailedLaw):
         below, distance = self._excess("value", value)
         return torch.where(below, -torch.inf, self.base.log_cdf(distance))
 
+    def log_interval(self, lower: Numbers, upper: Numbers) -> Tensor:
+        """Log of ``P(lower < X <= upper)``; the ends may be infinite, and the whole line has exactly 0."""
+        start, end = self._points("lower", lower) - self.origin, self._points("upper", upper) - self.origin
+        # an interval that ends below the origin is asked about as the whole line, and is impossible
+        below = end <= 0
+        begin = torch.where((start <= 0) | below, -torch.inf, start)
+        return torch.where(below, -torch.inf, self.base.log_interval(begin, torch.where(below, torch.inf, end)))
+
     def icdf(self, value: Numbers) -> Tensor:
         """Point with ``P(X <= point) = value``; for levels near one use `isf`."""
         return self.origin + self.base.icdf(self._levels("value", value))

@@ -9,6 +9,7 @@ from torch.distributions import Distribution
 
 from phvae.distributions import checks
 from phvae.distributions.checks import Numbers
+from phvae.distributions.intervals import log_interval_by_tails
 
 
 class TailedLaw(Distribution):
@@ -65,6 +66,10 @@ class TailedLaw(Distribution):
 
     @abstractmethod
     def _draw(self, shape: torch.Size, generator: torch.Generator | None) -> Tensor: ...
+
+    def log_interval(self, lower: Numbers, upper: Numbers) -> Tensor:
+        """Log of ``P(lower < X <= upper)``; the ends may be infinite, and the whole line has exactly 0."""
+        return log_interval_by_tails(self, self._points("lower", lower), self._points("upper", upper))
 
     def sf(self, value: Numbers) -> Tensor:
         """``P(X > value)``."""

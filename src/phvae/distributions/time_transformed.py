@@ -124,6 +124,14 @@ class TimeTransformed(TailedLaw):
         body = self.base.log_cdf(self._log_time(log_value).exp())
         return torch.where(inside, body, torch.where(points > 0, 0.0, torch.where(points <= 0, -torch.inf, torch.nan)))
 
+    def log_interval(self, lower: Numbers, upper: Numbers) -> Tensor:
+        """Log of ``P(lower < X <= upper)``, that of the chain at other times; the whole line has exactly 0."""
+        times = []
+        for name, end in (("lower", lower), ("upper", upper)):
+            points, inside, log_value = self._split(name, end)
+            times.append(torch.where(inside, self._log_time(log_value).exp(), points))
+        return self.base.log_interval(*times)
+
     def _log_sf_of(self, log_value: Tensor) -> Tensor:
         return self.base.log_sf(self._log_time(log_value).exp())
 

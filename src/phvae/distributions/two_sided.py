@@ -85,6 +85,18 @@ class TwoSided(TailedLaw):
         whole = torch.zeros_like(no_more)
         return torch.where(below, self.log_loss + self.loss.log_sf(loss), self._with_losses(no_more, whole))
 
+    def log_interval(self, lower: Numbers, upper: Numbers) -> Tensor:
+        """Log of ``P(lower < X <= upper)``; the ends may be infinite, and the whole line has exactly 0."""
+        start, end = self._points("lower", lower), self._points("upper", upper)
+        gains = self.log_gain + self.gain.log_interval(torch.where(start <= 0, -torch.inf, start), end)
+        # a side that an interval does not reach is asked about all of itself, and not listened to
+        reached = (start < 0) & self.has_losses
+        most, least = torch.where(reached, -start, torch.inf), torch.where(reached & (end < 0), -end, -torch.inf)
+        losses = torch.where(self.has_losses, self.log_loss, 0.0) + self.loss.log_interval(least, most)
+        some = torch.where(end > 0, torch.logaddexp(gains, torch.where(reached, losses, 0.0)), losses)
+        some = torch.where(reached, some, gains)
+        return torch.where((start == -torch.inf) & (end == torch.inf), 0.0, some)
+
     def _with_losses(self, log_gains: Tensor, log_losses: Tensor) -> Tensor:
         """Log of a probability of gains plus one of losses, given that there are any."""
         losses = torch.where(self.has_losses, self.log_loss, 0.0) + log_losses

@@ -88,6 +88,13 @@ class ZeroAtom(TailedLaw):
         rest = self.log_rest + self.law.log_cdf(points)
         return torch.where((points >= 0) & self.has_atom, self._with_atom(rest), rest)
 
+    def log_interval(self, lower: Numbers, upper: Numbers) -> Tensor:
+        """Log of ``P(lower < X <= upper)``; the ends may be infinite, and the whole line has exactly 0."""
+        start, end = self._points("lower", lower), self._points("upper", upper)
+        rest = self.log_rest + self.law.log_interval(start, end)
+        some = torch.where((start < 0) & (end >= 0) & self.has_atom, self._with_atom(rest), rest)
+        return torch.where((start == -torch.inf) & (end == torch.inf), 0.0, some)
+
     def _with_atom(self, log_rest: Tensor) -> Tensor:
         return torch.logaddexp(torch.where(self.has_atom, self.log_zero, 0.0), log_rest)
 

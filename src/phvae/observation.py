@@ -1,0 +1,55 @@
+"""The likelihood of a row of which only this much is known: values, intervals, gaps."""
+
+import torch
+from torch import Tensor
+from torch.distributions import Independent
+
+from phvae.distributions.tails import TailedLaw, typical
+from phvae.layout import Layout
+
+__all__ = ["log_likelihood", "representative"]
+
+
+def log_likelihood(law: Independent[TailedLaw], x: Tensor, layout: Layout) -> Tensor:
+    """``Σ_j log f_j(x_j)`` over the cells that are values plus ``Σ_j log P_j(lower_j < X_j <= upper_j)`` over the rest.
+
+    Nothing is known of a missing cell: it adds exactly 0, with gradient 0.
+
+    Args:
+        law: Law of the columns, batch shape ``(..., n)``.
+        x: Rows, shape ``(n, layout.width)``.
+        layout: What their slices are.
+
+    Returns:
+        Float64, shape ``(..., n)``.
+    """
+    lower, upper = layout.lower(x), layout.upper(x)
+    exact = lower == upper if layout.intervals else None
+    if exact is None or bool(exact.all()):
+        density: Tensor = law.log_prob(lower)
+        return density
+    columns = law.base_dist
+    within = columns.log_interval(torch.where(exact, -torch.inf, lower), torch.where(exact, torch.inf, upper))
+    if not bool(exact.any()):
+        return within.sum(-1)
+    with torch.no_grad():
+        # cells that are no values are asked about a point without infinite gradients, and not listened to
+        points = torch.where(exact, lower, typical(columns))
+    return torch.where(exact, columns.log_prob(points), within).sum(-1)
+
+
+def representative(x: Tensor, layout: Layout, origin: Tensor) -> Tensor:
+    """One value for every cell: itself, the middle of an interval, the end of an open one; ``origin`` where missing.
+
+    Args:
+        x: Rows, shape ``(..., layout.width)``.
+        layout: What their slices are.
+        origin: Least value of each column, shape ``(D,)``, where an interval without lower end begins.
+    """
+    lower, upper = layout.lower(x), layout.upper(x)
+    if not layout.intervals:
+        return lower
+    begin = torch.maximum(lower, origin)
+    end = torch.where(upper == torch.inf, begin, upper)
+    # of equal ends the middle is the end, to the last bit
+    return torch.where(lower == upper, lower, begin + (end - begin) / 2)
