@@ -61,6 +61,7 @@ ANSWERS = {
     "laplace": lambda law: law.laplace(0.5),
     "mean_excess": lambda law: law.mean_excess(1.5),
     "log_excess": lambda law: law.log_excess(1.5),
+    "log_interval": lambda law: law.log_interval(1.0, 2.5) + law.log_interval(1.0, 1.01),
     "cvar": lambda law: law.cvar(0.9),
     "entropy": lambda law: law.entropy(),
     "perplexity": lambda law: law.perplexity(),
