@@ -1,5 +1,6 @@
 """Every block of code in README and docs runs: a page from top to bottom, in its own folder, warnings as errors."""
 
+import importlib.util
 import re
 import shlex
 import subprocess
@@ -87,6 +88,28 @@ def test_every_block_is_run_or_only_shown(page):
         known = runs(block) or block.language in SHOWN or block.language.startswith("{")
         assert known, f"{page}, line {block.line}: a block in {block.language!r}; write python, sh or text"
         assert not block.language.startswith(("{code", "{doctest", "{literalinclude")), f"{page}, line {block.line}"
+
+
+def pictures():
+    """`docs/figures.py` as a module."""
+    spec = importlib.util.spec_from_file_location("figures", ROOT / "docs" / "figures.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_every_picture_of_a_page_can_be_made_again(tmp_path):
+    figures = pictures()
+    shown = set()
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        for name in re.findall(r"!\[[^\]]*\]\(([^)]+)\)|\{(?:figure|image)\} (\S+)", text):
+            place = (page.parent / (name[0] or name[1])).resolve()
+            shown.add(str(place.relative_to(ROOT / "docs")))
+    assert shown == set(figures.FIGURES)
+    assert all((ROOT / "docs" / name).is_file() for name in figures.FIGURES)
+    made = figures.write("figures/chain.svg", tmp_path)
+    assert "<svg" in made.read_text(encoding="utf-8")
 
 
 def documented_modules():
