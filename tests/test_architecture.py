@@ -27,7 +27,7 @@ ORDER = [
     {"vae", "checkpoint"},
     {"batches"},
     {"objective"},
-    {"launched"},
+    {"launched", "adam"},
     {"training"},
     {"assembly"},
     {"risk", "persistence", "tail_index"},

@@ -9,6 +9,7 @@ from training_run import model, rows, same, weights_of
 
 import phvae.training
 from phvae import modelfile
+from phvae.adam import FusedAdam
 from phvae.decoders import PhaseTypeDecoder
 from phvae.priors import StandardNormal
 from phvae.training import TrainingError, train
@@ -71,7 +72,7 @@ def test_launched_steps_resume(waited, ahead, tmp_path, monkeypatch, step):
 def test_an_interrupt_keeps_every_step_that_was_launched(waited, ahead, tmp_path, monkeypatch):
     steps = 0
 
-    class Pressed(torch.optim.AdamW):
+    class Pressed(FusedAdam):
         def step(self, closure=None):
             nonlocal steps
             steps += 1
@@ -80,7 +81,7 @@ def test_an_interrupt_keeps_every_step_that_was_launched(waited, ahead, tmp_path
             return super().step(closure)
 
     with monkeypatch.context() as patch:
-        patch.setattr("phvae.training.AdamW", Pressed)
+        patch.setattr("phvae.training.FusedAdam", Pressed)
         with pytest.raises(KeyboardInterrupt):
             train(model(), X, checkpoint=tmp_path / "run", **OPTIONS)
     assert modelfile.read(tmp_path / "run")[0]["checkpoint"]["step"] == 8
@@ -93,13 +94,13 @@ def test_a_loss_that_is_not_finite_names_its_rows_and_undoes_what_was_launched_a
     x[[17, 203], 1] = 0.5  # below the origin: probability zero
     left = []
 
-    class Watched(torch.optim.AdamW):
+    class Watched(FusedAdam):
         def step(self, closure=None):
             result = super().step(closure)
             left.append([value.detach().clone() for group in self.param_groups for value in group["params"]])
             return result
 
-    monkeypatch.setattr("phvae.training.AdamW", Watched)
+    monkeypatch.setattr("phvae.training.FusedAdam", Watched)
     order = torch.randperm(300, generator=phvae.training._stream("cpu", 4, "order", 0)).tolist()
     first = min((17, 203), key=order.index)
     batch = order.index(first) // 32

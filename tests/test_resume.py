@@ -16,6 +16,7 @@ from safetensors.torch import load_file
 from training_run import UNITS, model, rows, run, same, weights_of
 
 from phvae import modelfile
+from phvae.adam import FusedAdam
 from phvae.decoders import PhaseTypeDecoder
 from phvae.priors import StandardNormal
 from phvae.training import step_schedule, train
@@ -146,16 +147,16 @@ def test_an_interrupt_within_a_step_waits_for_its_end(tmp_path, monkeypatch):
     train(whole, X, **OPTIONS)
     steps = 0
 
-    class Pressed(torch.optim.AdamW):
-        def step(self, closure=None):
+    class Pressed(FusedAdam):
+        def advance(self):
             nonlocal steps
             steps += 1
             if steps == 7:
                 os.kill(os.getpid(), signal.SIGINT)
-            return super().step(closure)
+            return super().advance()
 
     with monkeypatch.context() as patch:
-        patch.setattr("phvae.training.AdamW", Pressed)
+        patch.setattr("phvae.training.FusedAdam", Pressed)
         with pytest.raises(KeyboardInterrupt):
             train(stopped, X, checkpoint=tmp_path / "run", **OPTIONS)
     header, _ = modelfile.read(tmp_path / "run")
@@ -166,11 +167,11 @@ def test_an_interrupt_within_a_step_waits_for_its_end(tmp_path, monkeypatch):
 
 
 def test_a_step_that_was_torn_apart_leaves_no_checkpoint(tmp_path, monkeypatch):
-    class Torn(torch.optim.AdamW):
-        def step(self, closure=None):
+    class Torn(FusedAdam):
+        def advance(self):
             raise KeyboardInterrupt
 
-    monkeypatch.setattr("phvae.training.AdamW", Torn)
+    monkeypatch.setattr("phvae.training.FusedAdam", Torn)
     with pytest.raises(KeyboardInterrupt) as caught:
         train(model(), X, checkpoint=tmp_path / "run", **OPTIONS)
     assert not (tmp_path / "run").exists()

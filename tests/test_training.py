@@ -12,6 +12,7 @@ from torch import nn
 from training_run import UNITS, model, rows, same, weights_of
 
 import phvae.training
+from phvae.adam import FusedAdam
 from phvae.decoders import GaussianDecoder, PhaseTypeDecoder
 from phvae.history import EpochRecord, History
 from phvae.launched import hold_back
@@ -34,14 +35,14 @@ def steps(monkeypatch):
     """What every optimiser step of the test leaves behind: its step size and the weights of the model given."""
     taken = []
 
-    class Watched(torch.optim.AdamW):
-        def step(self, closure=None):
-            result = super().step(closure)
+    class Watched(FusedAdam):
+        def advance(self):
+            result = super().advance()
             parameters = [value.detach().clone() for group in self.param_groups for value in group["params"]]
             taken.append((self.param_groups[0]["lr"], parameters))
             return result
 
-    monkeypatch.setattr("phvae.training.AdamW", Watched)
+    monkeypatch.setattr("phvae.training.FusedAdam", Watched)
     return taken
 
 

@@ -113,7 +113,7 @@ class Decoder(nn.Module, ABC):
         True
         """
         head, own = self.network.head, slice(position * self.width, (position + 1) * self.width)
-        values = linear(self.network.trunk(z.to(head.weight.dtype)), head.weight[own], head.bias[own])
+        values = linear(self.network.hidden(z.to(head.weight.dtype)), head.weight[own], head.bias[own])
         return self._law(values[..., None, :], slice(position, position + 1))
 
     def law(self, outputs: Tensor) -> Independent[TailedLaw]:

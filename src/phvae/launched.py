@@ -29,7 +29,10 @@ def hold_back(optimiser: Optimizer, clip_norm: float) -> Tensor:
     The division is part of the optimiser's own pass, so that clipping costs nothing but the norm.
     """
     slopes = [
-        value.grad.flatten() for group in optimiser.param_groups for value in group["params"] if value.grad is not None
+        slope.flatten()
+        for group in optimiser.param_groups
+        for value in group["params"]
+        if (slope := value.grad) is not None
     ]
     norm: Tensor = torch.linalg.vector_norm(torch.cat(slopes))
     # in single precision, as the fused pass reads it whatever the parameters are in

@@ -6,6 +6,7 @@ from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import linear, silu
 
 from phvae import defaults
 
@@ -67,9 +68,17 @@ class MLP(nn.Module):
         for before, after in pairwise(widths):
             layers += [Linear(before, after, generator=generator), nn.SiLU()]
         self.trunk = nn.Sequential(*layers)
+        self._layers = tuple(layer for layer in layers if isinstance(layer, Linear))
         self.head = Linear(widths[-1], outputs, gain=head_gain, generator=generator)
 
     def forward(self, x: Tensor) -> Tensor:
         """Output for inputs of shape ``(..., inputs)``, shape ``(..., outputs)``."""
-        output: Tensor = self.head(self.trunk(x))
-        return output
+        head = self.head
+        return linear(self.hidden(x), head.weight, head.bias)
+
+    def hidden(self, x: Tensor) -> Tensor:
+        """What the last hidden layer says of inputs ``(..., inputs)``: what the head is given."""
+        # without the calls of `nn.Module`, which cost a small batch as much as a layer
+        for layer in self._layers:
+            x = silu(linear(x, layer.weight, layer.bias))
+        return x

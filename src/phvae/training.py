@@ -9,10 +9,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.optim import AdamW
 
 from phvae import checkpoint as checkpoints
 from phvae import defaults, distributed
+from phvae.adam import FusedAdam
 from phvae.batches import Batch, RowsInMemory, RowSource
 from phvae.batches import stream as _stream
 from phvae.checkpoint import Place, Position
@@ -136,7 +136,7 @@ def train(
     penalties = torch.as_tensor(smoothness, dtype=torch.float64, device=device).expand(n_columns)
     rough = bool((penalties != 0).any())
     factors = dict(rate_factors or {})
-    optimiser = AdamW(_groups(model, weight_decay, factors), lr=learning_rate, fused=True)
+    optimiser = FusedAdam(_groups(model, weight_decay, factors), lr=learning_rate)
     settings: dict[str, Any] = {}
     if checkpoint is not None or resume is not None or world is not None:
         settings = {
@@ -184,18 +184,15 @@ def train(
         loss = beta * warmth_at(position.step) * means.kl - means.log_likelihood
         if rough:
             loss = loss + penalties @ means.roughness
-        optimiser.zero_grad()
+        optimiser.clear()
         loss.backward()
         norm = hold_back(optimiser, clip_norm)
-        # the one transfer from the device in a step
-        values = (loss, norm, means.log_likelihood, means.kl)
-        stacked = torch.stack([value.detach().double() for value in values])
-        numbers = (stacked if world is None else world.mean(stacked)).tolist()
+        numbers = _numbers((loss, norm, means.log_likelihood, means.kl), world)
         if not all(map(math.isfinite, numbers)):
             noise = _stream(device, seed, "noise", position.step)
             raise TrainingError(_complaint(model, batch, noise, position))
         with changes:
-            optimiser.step()
+            optimiser.advance()
             position.advance(len(batch.x), log_likelihood=numbers[2], kl=numbers[3], seconds=time.monotonic() - started)
         if bar.due:
             bar.update(position.step, epoch=position.epoch + 1, loss=numbers[0], kl=numbers[3])
@@ -279,6 +276,15 @@ def train(
     if position.best:
         model.load_state_dict(position.best)
     return position.history()
+
+
+def _numbers(values: tuple[Tensor, ...], world: distributed.World | None) -> list[float]:
+    """What tensors of one entry hold, with several processes their mean, by one transfer from the device."""
+    if world is None and not any(value.is_cuda for value in values):
+        return [value.item() for value in values]
+    stacked = torch.stack([value.detach().double() for value in values])
+    numbers: list[float] = (stacked if world is None else world.mean(stacked)).tolist()
+    return numbers
 
 
 def _launches_ahead(device: torch.device) -> bool:

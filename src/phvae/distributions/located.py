@@ -70,14 +70,15 @@ class Located(TailedLaw):
 
     def _excess(self, name: str, value: Numbers) -> tuple[Tensor, Tensor]:
         """Whether a value is below the origin, and its distance from it."""
-        excess = self._points(name, value) - self.origin
-        below = excess < 0
-        # below the origin the result is a constant; the distance keeps the unused branch and its gradient finite
-        return below, torch.where(below, -excess, excess)
+        return _distance(self._points(name, value) - self.origin)
 
     def log_prob(self, value: Numbers) -> Tensor:
         """Log density at ``value``, shape ``broadcast(value, batch_shape)``; ``-inf`` below the origin."""
-        below, distance = self._excess("value", value)
+        excess = self._points("value", value) - self.origin
+        # the usual case without a value below; on a GPU the question would cost more than its answer saves
+        if excess.device.type == "cpu" and not bool((excess < 0).any()):
+            return self.base.log_prob(excess)
+        below, distance = _distance(excess)
         return torch.where(below, -torch.inf, self.base.log_prob(distance))
 
     def log_sf(self, value: Numbers) -> Tensor:
@@ -149,3 +150,9 @@ class Located(TailedLaw):
     def rsample(self, sample_shape: Any = (), generator: torch.Generator | None = None) -> Tensor:
         """Draws that carry pathwise gradients, where the base law has them; arguments as in `sample`."""
         return self.origin + self.base.rsample(torch.Size(sample_shape), generator=generator)
+
+
+def _distance(excess: Tensor) -> tuple[Tensor, Tensor]:
+    below = excess < 0
+    # below the origin the result is a constant; the distance keeps the unused branch and its gradient finite
+    return below, torch.where(below, -excess, excess)
