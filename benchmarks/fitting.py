@@ -5,15 +5,14 @@ at least -1.1315, and ten phases with at least -1.1292. The first fit compiles t
 """
 
 import argparse
-import json
 import platform
 import time
-from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
 
+from benchmarks import committed
 from phvae.distributions.fitting import fit_series
 
 Starts = Literal["nested", "geometric"]
@@ -27,13 +26,14 @@ AIMS: tuple[tuple[int, Starts, float, float], ...] = (
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--output", type=Path, help="write the figures to this JSON file")
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.fitting", description=__doc__, parents=[committed.argument("fitting-cpu.json")]
+    )
     output = parser.parse_args().output
     torch.set_num_threads(1)
     x = np.random.default_rng(0).lognormal(0, 0.8, 1000)
     fit_series(x, 2)
-    rows = []
+    rows: list[dict[str, Any]] = []
     for phases, starts, least, most in AIMS:
         began = time.process_time()
         fit = fit_series(x, phases, starts=starts)
@@ -54,11 +54,18 @@ def main() -> None:
             f"{phases:3d} phases, {starts:9s}  {seconds:6.2f} s CPU  mean log-likelihood {fit.mean_log_likelihood:.6f}"
             f" (at least {least})  gradient norm {fit.gradient_norm:.0e}  {'reached' if reached else 'MISSED'}"
         )
-    if output:
-        output.parent.mkdir(parents=True, exist_ok=True)
-        output.write_text(
-            json.dumps({"machine": platform.processor() or platform.machine(), "fits": rows}, indent=2) + "\n"
-        )
+    nested, geometric = (
+        next(row["cpu_seconds"] for row in rows if row["phases"] == 10 and row["starts"] == starts)
+        for starts in ("nested", "geometric")
+    )
+    committed.store(
+        {
+            "machine": platform.processor() or platform.machine(),
+            "ratios": {"10 phases: nested / geometric starts": nested / geometric},
+            "fits": rows,
+        },
+        output,
+    )
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ memory that an evaluation adds to its inputs.
 """
 
 import argparse
-import json
 import platform
 import statistics
 import subprocess
@@ -21,7 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from benchmarks import chains, peers
+from benchmarks import chains, committed, peers
 from phvae.kernels import backends, series
 from phvae.kernels.quantities import DENSITY
 
@@ -32,16 +31,19 @@ METHODS: tuple[tuple[Likelihood, str, float], ...] = (
     (peers.torch_contour, "contour in torch, autograd", 1.0),
     (peers.matrix_exponential, "matrix_exp, autograd", 1.0),
     (peers.uniformization, "uniformization, autograd", 0.1),
+    (peers.scipy_matrix_exponential, "scipy.linalg.expm, no gradients", 0.1),
 )
 
 
 def seconds_a_row(likelihood: Likelihood, x: Tensor, initial: Tensor, rates: Tensor) -> float:
-    """Median time of three evaluations of log density and both parameter gradients, a row."""
+    """Median time of three evaluations of log density and, where the method has them, both gradients, a row."""
     parameters = [initial.clone().requires_grad_(), rates.clone().requires_grad_()]
     times = []
     for _ in range(3):
         begin = time.perf_counter()
-        torch.autograd.grad(likelihood(x, *parameters).sum(), parameters)
+        value = likelihood(x, *parameters)
+        if value.requires_grad:
+            torch.autograd.grad(value.sum(), parameters)
         times.append(time.perf_counter() - begin)
     return statistics.median(times) / len(x)
 
@@ -92,11 +94,12 @@ def added_memory(method: str, phases: int, rows: int) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.likelihood", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.likelihood", description=__doc__, parents=[committed.argument("likelihood-cpu.json")]
+    )
     parser.add_argument("--rows", type=int, default=10_000)
     parser.add_argument("--phases", type=int, default=10)
     parser.add_argument("--repeats", type=int, default=7)
-    parser.add_argument("--output", type=Path, default=Path("build/likelihood-cpu.json"))
     parser.add_argument("--memory-of", nargs=3, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.memory_of:
@@ -112,8 +115,10 @@ def main() -> None:
         memory[f"{method}, {phases} phases"] = float(subprocess.run(command, capture_output=True, check=True).stdout)
     for name, share in memory.items():
         print(f"memory added, {name}: {share:.2f} times the inputs")
-    arguments.output.parent.mkdir(parents=True, exist_ok=True)
-    arguments.output.write_text(json.dumps({**machine, "speed": speed, "memory": memory}, indent=1) + "\n")
+    ratios = {
+        f"{row['rates']}: fused / {row['method']}": 1 / row["times fused"] for row in speed if row["method"] != "fused"
+    }
+    committed.store({**machine, "ratios": ratios, "speed": speed, "memory": memory}, arguments.output)
 
 
 if __name__ == "__main__":

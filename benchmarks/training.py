@@ -6,16 +6,15 @@ a turn not counted. Ratios travel between machines, seconds do not.
 """
 
 import argparse
-import json
 import platform
 import statistics
 from collections.abc import Callable
-from pathlib import Path
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from benchmarks import committed
 from phvae.decoders import Decoder, GaussianDecoder, PhaseTypeDecoder
 from phvae.distributions import SeriesPhaseType
 from phvae.distributions.located import Located
@@ -143,18 +142,16 @@ def comparisons() -> list[Ratio]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--output", type=Path, help="JSON file for the results")
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.training", description=__doc__, parents=[committed.argument("training-cpu.json")]
+    )
     output = parser.parse_args().output
     threads = torch.get_num_threads()
     print(f"torch {torch.__version__}, {threads} threads, {platform.processor() or platform.machine()}")
     results = comparisons()
-    if output is not None:
-        output.parent.mkdir(parents=True, exist_ok=True)
-        lines = [ratio._asdict() | {"ratio": ratio.value} for ratio in results]
-        output.write_text(
-            json.dumps({"torch": torch.__version__, "threads": threads, "ratios": lines}, indent=1) + "\n"
-        )
+    lines = [ratio._asdict() | {"ratio": ratio.value} for ratio in results]
+    ratios = {ratio.name: ratio.value for ratio in results}
+    committed.store({"torch": torch.__version__, "threads": threads, "ratios": ratios, "epochs": lines}, output)
 
 
 if __name__ == "__main__":
