@@ -16,7 +16,7 @@ from phvae.decoders import PhaseTypeDecoder
 from phvae.history import EpochRecord, History
 from phvae.layout import Layout
 from phvae.preprocessing import PositiveScaler, geometric_start
-from phvae.priors import MixturePrior, Prior, StandardNormal
+from phvae.priors import ConditionalPrior, MixturePrior, Prior, StandardNormal
 from phvae.start import fit_marginals, reachable
 from phvae.training import TrainingError, cosine_schedule, step_schedule, train
 from phvae.transformed_decoders import TransformedDecoder, decoder_of, family_of
@@ -58,6 +58,8 @@ def build(settings: Mapping[str, Any], scaler: PositiveScaler) -> VAE:
     prior: Prior = StandardNormal(latent_dim)
     if settings["prior"] == "mixture":
         prior = MixturePrior(latent_dim, settings["n_components"], generator=generator)
+    if latent_dim and layout.n_covariates:
+        return VAE(encoder, decoder, ConditionalPrior(prior, layout.n_covariates))
     return VAE(encoder, decoder, prior)
 
 
@@ -76,7 +78,7 @@ def fit(
     """Train on unit-free rows.
 
     Args:
-        u: Unit-free values, shape ``(n, D)``.
+        u: Unit-free values, shape ``(n, D)``, and beside them what else the layout in the settings has in a row.
         zero_share: Share of exact zeros per column, shape ``(D,)``.
         volume: What the log-likelihood of each row has less in the user's units, shape ``(n,)``.
         settings: Values of every setting, none of them "auto" but smoothness.
@@ -91,11 +93,11 @@ def fit(
     validation = torch.from_numpy(u[held_out_rows]) if len(held_out_rows) else None
     mass, held_out_mass = (None if weights is None else weights[part] for part in (rows, held_out_rows))
     counted, held_out_counted = (None if part is None else torch.from_numpy(part) for part in (mass, held_out_mass))
-    ones = np.ones(u.shape[1])
+    ones = np.ones(len(zero_share))
     vae = build(settings, PositiveScaler.of(0 * ones, ones, zero_share))
     vae.encoder.standardise(x, counted)
     assert isinstance(vae.decoder, PhaseTypeDecoder)
-    smoothness, found = _start(vae.decoder, x, counted, settings)
+    smoothness, found = _start(vae.decoder, x[:, : len(zero_share)], counted, settings)
     vae = vae.to(settings["device"])
     history = History(())
     held_out_volume = float(weighing.mean(volume[held_out_rows], held_out_mass)) if len(held_out_rows) else 0.0
@@ -142,7 +144,9 @@ def settle_phases(
     if settings["n_phases"] is None:
         family = family_of(settings)
         assert family is not None
-        return {"n_phases": choose_transformed_phases(torch.from_numpy(u), family, weights=weights)[0]}
+        return {
+            "n_phases": choose_transformed_phases(torch.from_numpy(u[:, : len(zero_share)]), family, weights=weights)[0]
+        }
     return {}
 
 

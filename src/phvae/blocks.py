@@ -17,17 +17,26 @@ BLOCK = 4096
 Shard = tuple[int, int]
 
 
-def draw_block(vae: VAE, seed: int, block: int) -> Tensor:
-    """Rows ``block * BLOCK`` to ``(block + 1) * BLOCK - 1`` of the sample with this seed."""
+def draw_block(vae: VAE, seed: int, block: int, covariates: Tensor | None = None) -> Tensor:
+    """Rows ``block * BLOCK`` to ``(block + 1) * BLOCK - 1`` of the sample with this seed; with covariates, theirs."""
     stream = int(np.random.SeedSequence([seed, block]).generate_state(1, np.uint64)[0] >> 1)
-    return vae.generate(BLOCK, generator=torch.Generator().manual_seed(stream))
+    if covariates is not None:
+        own = covariates[block * BLOCK : (block + 1) * BLOCK]
+        # a block is always drawn whole, so that its rows do not depend on how many of them are wanted
+        covariates = torch.cat((own, own[-1:].expand(BLOCK - len(own), -1)))
+    return vae.generate(BLOCK, covariates=covariates, generator=torch.Generator().manual_seed(stream))
 
 
 def draw(
-    vae: VAE, seed: int, n_rows: int, blocks: range, move: Callable[[Tensor], Tensor] = lambda rows: rows
+    vae: VAE,
+    seed: int,
+    n_rows: int,
+    blocks: range,
+    move: Callable[[Tensor], Tensor] = lambda rows: rows,
+    covariates: Tensor | None = None,
 ) -> Iterator[NDArray[np.float64]]:
     """Some blocks of a sample of ``n_rows``, of which the last may be shorter; ``move`` changes rows one by one."""
-    return (move(draw_block(vae, seed, block)[: n_rows - block * BLOCK]).numpy() for block in blocks)
+    return (move(draw_block(vae, seed, block, covariates)[: n_rows - block * BLOCK]).numpy() for block in blocks)
 
 
 def blocks_of(n_rows: int, shard: Shard | None = None) -> range:

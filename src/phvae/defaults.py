@@ -136,6 +136,7 @@ def for_size(
     epochs: int | None = None,
     start: str = START,
     n_stored: int | None = None,
+    n_covariates: int = 0,
 ) -> dict[str, Any]:
     """What ``"auto"`` means for a table of ``n_rows`` and ``n_columns``.
 
@@ -151,13 +152,14 @@ def for_size(
         epochs: Passes over the rows, if they are given.
         start: Start of the columns, ``"fitted"`` or ``"geometric"``.
         n_stored: Rows that an epoch goes through, where weights make them stand for more or for fewer.
+        n_covariates: Numbers that the covariates of a row are read as, which the law of one column depends on too.
 
     >>> [for_size(n, 5)["epochs"] for n in (100, 10_000, 10_000_000)], for_size(10_000, 1)["epochs"]
     ([500, 78, 5], 0)
     """
     if latent_dim is None:
         latent_dim = 0 if n_columns == 1 else min(2 * n_columns, 16)
-    trained = latent_dim > 0 or start != "fitted"
+    trained = latent_dim > 0 or n_covariates > 0 or start != "fitted"
     batch_size = _power_of_two(n_rows / 64, at_least=32, at_most=4096)
     if epochs is None:
         steps = min(n_rows**2 / 5, 6000 + 2 * n_rows**0.5)

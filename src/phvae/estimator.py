@@ -1,6 +1,5 @@
 """`PHVAE`: the model with the face of a scikit-learn estimator."""
 
-import copy
 import math
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -15,9 +14,10 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
 from phvae import defaults, modelfile
-from phvae.blocks import BLOCK, Shard, blocks_of, draw
+from phvae.blocks import BLOCK, Shard
 from phvae.checkpoint import Place
 from phvae.cluster import Clustered
+from phvae.conditioning import Conditioned
 from phvae.distributions import SeriesPhaseType
 from phvae.distributions.zero_atom import ZeroAtom
 from phvae.history import EpochRecord, History
@@ -26,11 +26,10 @@ from phvae.observation import log_likelihood
 from phvae.persistence import Verification, pack, require_same_numbers, unpack
 from phvae.preprocessing import Origin, PositiveScaler, column_names, require_non_negative
 from phvae.priors import even_offsets
-from phvae.risk.answers import TailAnswers
-from phvae.risk.questions import place, whole
+from phvae.risk.questions import place
 from phvae.risk.record import TailRecord
 from phvae.risk.sources import Splice
-from phvae.settings import device_of, seed_of
+from phvae.settings import device_of
 from phvae.streaming.fitting import ParquetStream, fit_stream, table_or_stream
 from phvae.tables import Table, from_matrix, is_frame, to_matrix
 from phvae.tail_index import tail_index
@@ -45,7 +44,7 @@ Array = NDArray[np.float64]
 CHUNK = 2**18
 
 
-class PHVAE(Clustered, TailAnswers, ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin, BaseEstimator):  # type: ignore[misc]
+class PHVAE(Clustered, Conditioned, ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin, BaseEstimator):  # type: ignore[misc]
     """Phase-type variational autoencoder: the joint law of non-negative, heavy-tailed columns.
 
     ``p(x) = ∫ Π_j p(x_j | z) p(z) dz`` with a series phase-type law of ``x_j - origin_j`` for every column ``j`` given
@@ -86,6 +85,7 @@ class PHVAE(Clustered, TailAnswers, ClassNamePrefixFeaturesOutMixin, Transformer
         history_: One record per epoch; log-likelihoods are in the user's units.
         n_features_in_, feature_names_in_: Columns seen in `fit`; names if the table had any.
         tail_record_: Counts and largest values of each column, at most 1,001; None in files of older versions.
+        covariates_: How the covariates are read, with their names, kinds and levels; None without any.
         table_kind_: Kind of table seen in `fit`, which `sample` gives back.
 
     >>> x = np.random.default_rng(0).pareto(2.4, size=(200, 1)) + 1
@@ -171,6 +171,7 @@ class PHVAE(Clustered, TailAnswers, ClassNamePrefixFeaturesOutMixin, Transformer
         y: Any = None,
         sample_weight: Any = None,
         *,
+        covariates: Any = None,
         checkpoint: Place | None = None,
         resume: Place | None = None,
         callback: Callable[[EpochRecord], Any] | None = None,
@@ -182,64 +183,88 @@ class PHVAE(Clustered, TailAnswers, ClassNamePrefixFeaturesOutMixin, Transformer
                 read in pieces where large; or a `phvae.streaming.ParquetStream`, always read in pieces.
             y: Ignored.
             sample_weight: Weight of each row, shape ``(n,)``: how many rows it stands for, so that 2 counts it twice.
+            covariates: Table with a row for each row of ``X``, of numbers and levels (text, categories, truth values),
+                on which the law of the columns is conditioned: given, not modelled. Then give them in `score` and
+                `sample` too, and ask `at` for the model of one row.
             checkpoint: File to keep the state of training in, from which an interrupted fit can go on.
             resume: Such a file of the same fit; the result is that of a fit that was never interrupted.
             callback: Called with the record of every epoch.
         """
         X = table_or_stream(X)
         if isinstance(X, ParquetStream):
-            if sample_weight is not None:
-                raise ValueError("sample_weight is for a table in memory; give a table, such as read_table(path).table")
+            for name, given in (("sample_weight", sample_weight), ("covariates", covariates)):
+                if given is not None:
+                    raise ValueError(f"{name} is for a table in memory; give a table, such as read_table(path).table")
+            self.covariates_ = None
             return fit_stream(self, X, checkpoint=checkpoint, resume=resume, callback=callback)
         table = self._read(X, reset=True)
         weights = sample_weights(sample_weight, len(table.values))
-        return fit_table(self, table, weights, checkpoint=checkpoint, resume=resume, callback=callback)
+        return fit_table(
+            self, table, weights, covariates=covariates, checkpoint=checkpoint, resume=resume, callback=callback
+        )
 
-    def score_samples(self, X: Any) -> Array:
+    def score_samples(self, X: Any, *, covariates: Any = None) -> Array:
         """Log-likelihood of each row, in nats and in the user's units, shape ``(n,)``.
 
         Importance weighted with ``n_importance`` latent points; its error shrinks with their number, and on average it
         is a lower bound. An exact zero of a column with an atom counts with its probability. A row below the origin of
-        a column has probability zero and scores ``-inf``, which a warning says.
+        a column has probability zero and scores ``-inf``, which a warning says. With covariates, a row of them for each
+        row of ``X``, it is the likelihood given these.
         """
         table = self._read(X, reset=False)
         self._warn_below_origin(table)
-        x = _tensor(table.values)
+        x = self._beside(table.values, covariates)
         device = device_of(self.device)
-        vae = self._exact(device)
+        vae = self._double(device)
         noise = even_offsets(self.n_importance, vae.latent_dim).to(device)
         at_once = max(1, CHUNK // (len(noise) * x.shape[1]))
         with torch.no_grad():
             scores = [_log_likelihood(vae, rows.to(device), noise).cpu() for rows in torch.split(x, at_once)]
         return np.asarray(torch.cat(scores).numpy())
 
-    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None, *, covariates: Any = None) -> float:
         """Mean log-likelihood per row, as in `score_samples`; each row counts as often as its weight says."""
-        scores = self.score_samples(X)
+        scores = self.score_samples(X, covariates=covariates)
         weights = sample_weights(sample_weight, len(scores))
         if weights is None:
             return float(scores.mean())
         # a row of weight zero is no row, however unlikely it is
         return float(np.average(scores[weights > 0], weights=weights[weights > 0]))
 
-    def sample(self, n_samples: int = 1, random_state: Any = None, *, given: Any = None, splice: Splice = None) -> Any:
+    def sample(
+        self,
+        n_samples: int = 1,
+        random_state: Any = None,
+        *,
+        given: Any = None,
+        splice: Splice = None,
+        covariates: Any = None,
+    ) -> Any:
         """New rows from the fitted law, as the kind of table seen in `fit`.
 
         The rows follow from the seed alone: the first 1,000 of 10,000 are the sample of 1,000.
 
         Args:
-            n_samples: Number of rows.
+            n_samples: Number of rows; with a table of covariates, for each row of it.
             random_state: Seed, or a numpy generator to draw one from; None gives other rows at every call.
             given: Conditions that every row meets, such as ``{"a": (">", 100)}``; see `conditional_sample`.
             splice: ``"gpd"`` for generalised Pareto tails beyond the trust points.
+            covariates: Those of the rows, for a model fitted with any; one row of them stands for all.
         """
         if given is not None:
-            return self.conditional_sample(n_samples, given, random_state, splice=splice).rows
-        values = np.concatenate(list(self._draw(n_samples, random_state, splice)))
+            model = self if covariates is None else self.at(covariates)
+            return model.conditional_sample(n_samples, given, random_state, splice=splice).rows
+        values = np.concatenate(list(self._draw(n_samples, random_state, splice, covariates=covariates)))
         return from_matrix(values, self._columns, self.table_kind_)
 
     def sample_blocks(
-        self, n_samples: int, random_state: Any = None, *, splice: Splice = None, shard: Shard | None = None
+        self,
+        n_samples: int,
+        random_state: Any = None,
+        *,
+        splice: Splice = None,
+        shard: Shard | None = None,
+        covariates: Any = None,
     ) -> Iterator[Any]:
         """The rows of `sample` in turn, as tables of up to 4,096 rows: any number of rows in little memory.
 
@@ -247,25 +272,27 @@ class PHVAE(Clustered, TailAnswers, ClassNamePrefixFeaturesOutMixin, Transformer
             n_samples: Number of rows.
             random_state: As in `sample`, whose rows these are.
             splice: As in `sample`.
+            covariates: As in `sample`.
             shard: ``(i, n)`` for the part with number ``i``, counted from 1, of ``n`` parts that follow each other.
         """
-        blocks = self._draw(n_samples, random_state, splice, shard)
+        blocks = self._draw(n_samples, random_state, splice, shard, covariates)
         return (from_matrix(rows, self._columns, self.table_kind_) for rows in blocks)
 
-    def transform(self, X: Any) -> Array:
-        """Mean of the latent vector given each row, shape ``(n, latent_dim)``."""
-        x = _tensor(self._read(X, reset=False).values)
+    def transform(self, X: Any, *, covariates: Any = None) -> Array:
+        """Mean of the latent vector given each row and its covariates, shape ``(n, latent_dim)``."""
+        x = self._beside(self._read(X, reset=False).values, covariates)
         device = device_of(self.device)
-        vae = self._exact(device)
+        vae = self._double(device)
         with torch.no_grad():
             means = [vae.posterior(rows.to(device)).mean.cpu() for rows in torch.split(x, CHUNK)]
         return np.asarray(torch.cat(means).numpy())
 
-    def inverse_transform(self, Z: Any) -> Any:
+    def inverse_transform(self, Z: Any, *, covariates: Any = None) -> Any:
         """Expected row at each latent vector, in the user's units and as the kind of table given.
 
         Args:
             Z: Latent vectors, shape ``(n, latent_dim)``.
+            covariates: A row of them for each, for a model fitted with any.
         """
         check_is_fitted(self)
         latent_dim = self.settings_["latent_dim"]
@@ -274,9 +301,9 @@ class PHVAE(Clustered, TailAnswers, ClassNamePrefixFeaturesOutMixin, Transformer
         if table.values.shape[1] != latent_dim:
             raise ValueError(f"Z has {table.values.shape[1]} columns and the model {latent_dim} latent dimensions")
         device = device_of(self.device)
-        vae = self._exact(device)
+        vae, inputs = self._double(device), self._beside(table.values, covariates, "Z")
         with torch.no_grad():
-            means = [vae.decoder(z.to(device)).mean.cpu() for z in torch.split(_tensor(table.values), BLOCK)]
+            means = [vae.decoder(z.to(device)).mean.cpu() for z in torch.split(inputs, BLOCK)]
         return from_matrix(torch.cat(means).numpy(), self._columns, table.kind)
 
     def phase_type(self, column: str | int, z: Any = None) -> SeriesPhaseType:
@@ -360,26 +387,12 @@ class PHVAE(Clustered, TailAnswers, ClassNamePrefixFeaturesOutMixin, Transformer
                 stacklevel=3,
             )
 
-    def _draw(self, n_samples: int, random_state: Any, splice: Splice, shard: Shard | None = None) -> Iterator[Array]:
-        """Rows of a sample, block by block."""
-        check_is_fitted(self)
-        n = whole("n_samples", n_samples)
-        blocks, move = blocks_of(n, shard), self._mover(splice)
-        return draw(self._exact("cpu"), seed_of(random_state), n, blocks, move)
-
-    def _exact(self, device: str) -> VAE:
-        """The model in double precision, where the result for a row does not depend on the rows beside it."""
-        return copy.deepcopy(self.vae_).double().to(device)
-
-
-def _tensor(values: Array) -> Tensor:
-    """The same numbers as a tensor; copied only if torch cannot use the memory of a read-only or reversed array."""
-    return torch.from_numpy(np.require(values, requirements=["C", "W"]))
-
 
 def _log_likelihood(vae: VAE, x: Tensor, noise: Tensor) -> Tensor:
     """``log (1/K) Σ_k p(x | z_k) p(z_k) / q(z_k | x)`` per row, with the same ``K`` offsets for every row."""
     posterior: Any = vae.posterior(x)
+    c = vae.layout.covariates(x)
     z = posterior.mean + posterior.stddev * noise
-    log_ratio = vae.prior.log_prob(z) - posterior.log_prob(z).sum(-1)
-    return torch.logsumexp(log_likelihood(vae.decoder(z), x, vae.layout) + log_ratio, 0) - math.log(len(noise))
+    log_ratio = vae.prior_given(c).log_prob(z) - posterior.log_prob(z).sum(-1)
+    fit = log_likelihood(vae.decoder(vae.beside(z, c)), x, vae.layout)
+    return torch.logsumexp(fit + log_ratio, 0) - math.log(len(noise))

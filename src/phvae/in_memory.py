@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from phvae import assembly
 from phvae.checkpoint import Place, fingerprint
+from phvae.covariates import Covariates
 from phvae.history import EpochRecord
 from phvae.preprocessing import PositiveScaler, rounded
 from phvae.risk.record import TailRecord
@@ -31,6 +32,7 @@ def fit_table(
     table: Table,
     sample_weight: Array | None,
     *,
+    covariates: Any = None,
     checkpoint: Place | None = None,
     resume: Place | None = None,
     callback: Callable[[EpochRecord], Any] | None = None,
@@ -39,13 +41,16 @@ def fit_table(
     given, shape = model.get_params(), table.values.shape
     # a weight counts rows: what depends on their number is that of the rows they stand for
     n_rows = shape[0] if sample_weight is None else round(float(sample_weight.sum()))
-    places, weights = distinct_rows(table.values, sample_weight, batch_size_of(given, n_rows, shape[1]))
-    settings = resolve(given, n_rows, shape[1], len(places))
+    encoding, c = read_covariates(covariates, table, sample_weight)
+    rows = np.concatenate((table.values, c), 1) if encoding else table.values
+    places, weights = distinct_rows(rows, sample_weight, batch_size_of(given, n_rows, shape[1]))
+    settings = resolve(given, n_rows, shape[1], len(places), c.shape[1])
     values = table.values if len(places) == shape[0] and weights is None else table.values[places]
     with _rows_as_given(places):
         scaler = PositiveScaler(model.origin).fit(values, table.names, weights)
     u = rounded(scaler.transform(values))
     volume = scaler.log_volume(values)
+    u = np.concatenate((u, c[places]), 1) if encoding else u
     settings |= assembly.settle_phases(u, scaler.zero_share_, volume, settings, weights)
     vae, history, _, found = assembly.fit(
         u,
@@ -63,12 +68,28 @@ def fit_table(
     model.scaler_, model.vae_, model.history_ = scaler, vae, history
     model.tail_record_ = TailRecord.of(table.values, sample_weight)
     model.table_kind_ = table.kind
-    digested = (table.values,) if sample_weight is None else (table.values, sample_weight)
+    model.covariates_ = encoding
+    digested = (rows,) if sample_weight is None else (rows, sample_weight)
     model.fingerprint_ = fingerprint(
         *(torch.from_numpy(np.require(part, requirements=["C", "W"])) for part in digested)
     )
     model._columns = table.names
     return model
+
+
+def read_covariates(covariates: Any, table: Table, sample_weight: Array | None) -> tuple[Covariates | None, Array]:
+    """How the covariates of a table are read, and what they are read as, shape ``(n, width)``."""
+    if covariates is None:
+        return None, np.zeros((len(table.values), 0))
+    encoding = Covariates.fit(covariates, len(table.values), sample_weight)
+    for name in table.names or ():
+        if encoding.named and name in encoding.names:
+            raise ValueError(f"column {name!r} is in X and in covariates: it is modelled or given; take it out of one")
+    numbers = np.zeros((len(table.values), encoding.width))
+    # a row of weight zero is no row: it may have a level that no row has
+    used = np.ones(len(numbers), bool) if sample_weight is None else sample_weight > 0
+    numbers[used] = encoding.read(covariates, used)
+    return encoding, numbers
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 """The multilayer perceptron behind every encoder and decoder."""
 
+import copy
 import math
 from collections.abc import Sequence
 from itertools import pairwise
@@ -82,3 +83,24 @@ class MLP(nn.Module):
         for layer in self._layers:
             x = silu(linear(x, layer.weight, layer.bias))
         return x
+
+    @torch.no_grad()
+    def given(self, values: Tensor) -> "MLP":
+        """The network of the first inputs, with the last ones held at ``values``, shape ``(k,)``.
+
+        >>> network, x = MLP(3, 2, hidden=(8,)), torch.randn(5, 3)
+        >>> torch.allclose(network.given(x[0, 1:])(x[0, :1]), network(x[0]), atol=1e-6)
+        True
+        """
+        first = next(module for module in self.modules() if isinstance(module, Linear))
+        free = first.in_features - len(values)
+        if not free:
+            constant = MLP(0, self.head.out_features, generator=torch.Generator()).to(first.weight)
+            constant.head.bias.copy_(self(values))
+            return constant
+        held = copy.deepcopy(self)
+        entry = next(module for module in held.modules() if isinstance(module, Linear))
+        entry.in_features = free
+        entry.bias.add_(first.weight[:, free:] @ values)
+        entry.weight = nn.Parameter(first.weight[:, :free].clone())
+        return held

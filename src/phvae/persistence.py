@@ -11,6 +11,7 @@ from torch import Tensor
 
 from phvae import __version__
 from phvae.assembly import build
+from phvae.covariates import Covariates
 from phvae.history import EpochRecord, History
 from phvae.modelfile import ModelFileError, Place
 from phvae.preprocessing import PositiveScaler
@@ -47,6 +48,7 @@ def pack(model: "PHVAE") -> tuple[dict[str, Tensor], dict[str, Any]]:
         "settings": model.settings_,
         "columns": None if columns is None else [_plain(name) for name in columns],
         "table_kind": model.table_kind_,
+        "covariates": None if model.covariates_ is None else model.covariates_.header(),
         "fingerprint": model.fingerprint_,
         "history": asdict(model.history_),
         "self_test": _self_test(model),
@@ -110,6 +112,11 @@ def _fill(model: "PHVAE", header: Mapping[str, Any], tensors: Mapping[str, Tenso
     if header["table_kind"] not in KINDS:
         raise ModelFileError(f"there are no tables of the kind {header['table_kind']!r:.40}")
     model.set_params(**_parameters(header["parameters"]))
+    described = header.get("covariates")
+    covariates = None if described is None else Covariates.from_header(described)
+    if vae.layout.n_covariates != (0 if covariates is None else covariates.width):
+        raise ModelFileError("its covariates are not those of its networks")
+    model.covariates_ = covariates
     model.settings_ = settings
     model.scaler_ = scaler
     model.vae_ = vae.eval()
@@ -126,9 +133,13 @@ def _fill(model: "PHVAE", header: Mapping[str, Any], tensors: Mapping[str, Tenso
 def _require_plausible(settings: Mapping[str, Any], n_columns: int, n_numbers: int) -> None:
     """Refuse sizes that the tensors cannot have, before memory is taken for them."""
     hidden, latent_dim, n_phases = settings["hidden"], settings["latent_dim"], settings["n_phases"]
-    # without a latent vector there are no hidden layers
-    layers = hidden if latent_dim else []
-    chains = ([n_columns, *layers, latent_dim], [latent_dim, *layers, n_columns, n_phases])
+    n_covariates = settings.get("layout", {}).get("n_covariates", 0)
+    n_inputs = latent_dim + n_covariates
+    # without inputs there are no hidden layers
+    chains = (
+        [n_columns + n_covariates, *(hidden if latent_dim else []), latent_dim],
+        [n_inputs, *(hidden if n_inputs else []), n_columns, n_phases],
+    )
     for before, after in (pair for chain in chains for pair in pairwise(chain)):
         if not 0 <= before * after <= n_numbers:
             raise ModelFileError(f"its settings speak of a {before} by {after} matrix and it has {n_numbers} numbers")
@@ -177,10 +188,11 @@ def _plain(value: Any) -> Any:
 
 
 def _self_test(model: "PHVAE") -> dict[str, list[Any]]:
-    """Log density and log survival of every column at three values for each of four latent points."""
-    latent_dim = model.vae_.latent_dim
-    z = torch.cos(torch.arange(4.0)[:, None] * torch.arange(1.0, latent_dim + 1)).double()[:, None]
+    """Log density and log survival of every column at three values for each of four points of the decoder."""
+    vae = model._double("cpu")
+    # with covariates these are points of both
+    z = torch.cos(torch.arange(4.0)[:, None] * torch.arange(1.0, vae.decoder.latent_dim + 1)).double()[:, None]
     x = torch.from_numpy(model.scaler_.origin_ + model.scaler_.scale_ * np.array([[0.1], [1.0], [10.0]]))
     with torch.no_grad():
-        law = model._exact("cpu").decoder(z).base_dist
+        law = vae.decoder(z).base_dist
         return {"log_density": law.log_prob(x).tolist(), "log_survival": law.log_sf(x).tolist()}

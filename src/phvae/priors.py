@@ -1,5 +1,6 @@
 """Laws of the latent vector before any data: each a module with a log density, draws and a divergence."""
 
+import copy
 import math
 from abc import ABC, abstractmethod
 from typing import Any
@@ -9,7 +10,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.distributions import Normal
 
-__all__ = ["MixturePrior", "Prior", "StandardNormal", "even_offsets"]
+__all__ = ["ConditionalPrior", "MixturePrior", "Prior", "StandardNormal", "even_offsets"]
 
 _LOG_TWO_PI = math.log(2 * math.pi)
 
@@ -109,6 +110,83 @@ class MixturePrior(Prior):
             component = (uniform * steps[-1] >= steps[:-1]).sum(-1)
             noise = torch.randn(n, self.latent_dim, device=steps.device, dtype=steps.dtype, generator=generator)
             return self.means[component] + self.log_scales[component].exp() * noise
+
+
+class ConditionalPrior(Prior):
+    """``p(z | c)``: a prior of which each entry is moved and stretched by covariates, ``z = A c + exp(B c) z'``.
+
+    At first ``A`` and ``B`` are zero, and the covariates say nothing. As a prior itself it is that of ``c = 0``.
+
+    Args:
+        base: Law of ``z'``.
+        n_covariates: Length of ``c``.
+
+    >>> prior = ConditionalPrior(StandardNormal(2), 3)
+    >>> prior.given(torch.ones(5, 3)).log_prob(torch.zeros(5, 2)).shape
+    torch.Size([5])
+    """
+
+    def __init__(self, base: Prior, n_covariates: int) -> None:
+        super().__init__()
+        self.base, self.latent_dim = base, base.latent_dim
+        self.shift = nn.Linear(n_covariates, 2 * base.latent_dim, bias=False)
+        nn.init.zeros_(self.shift.weight)
+
+    def log_prob(self, z: Tensor) -> Tensor:
+        """Log density at points of shape ``(..., latent_dim)``, shape ``(...)``."""
+        return self.base.log_prob(z)
+
+    def sample(self, n: int, generator: torch.Generator | None = None) -> Tensor:
+        """Independent draws, shape ``(n, latent_dim)``."""
+        return self.base.sample(n, generator)
+
+    def given(self, c: Tensor) -> "MovedPrior":
+        """The prior of rows with these covariates, shape ``(n, n_covariates)``."""
+        mean, log_scale = self.shift(c.to(self.shift.weight.dtype)).chunk(2, -1)
+        return MovedPrior(self.base, mean, log_scale)
+
+    @torch.no_grad()
+    def at(self, c: Tensor) -> Prior:
+        """The prior given one row of covariates, shape ``(n_covariates,)``: a mixture of normal laws of its own."""
+        mean, log_scale = self.shift(c).chunk(2, -1)
+        if isinstance(self.base, MixturePrior):
+            held = copy.deepcopy(self.base)
+        else:
+            held = MixturePrior(self.latent_dim, 1, generator=torch.Generator()).to(c)
+            held.means.zero_()
+            held.log_scales.zero_()
+        held.means.copy_(mean + log_scale.exp() * held.means)
+        held.log_scales.add_(log_scale)
+        return held
+
+
+class MovedPrior(Prior):
+    """Law of ``z = mean + exp(log_scale) z'`` for ``z'`` from another prior.
+
+    Args:
+        base: Law of ``z'``.
+        mean: Shape ``(latent_dim,)``, or ``(n, latent_dim)`` for a law of each of ``n`` rows.
+        log_scale: The same shape.
+    """
+
+    def __init__(self, base: Prior, mean: Tensor, log_scale: Tensor) -> None:
+        super().__init__()
+        self.base, self.latent_dim = base, base.latent_dim
+        self.mean, self.log_scale = mean, log_scale
+
+    def log_prob(self, z: Tensor) -> Tensor:
+        """Log density at points of shape ``(..., n, latent_dim)``, shape ``(..., n)``."""
+        return self.base.log_prob((z - self.mean) * (-self.log_scale).exp()) - self.log_scale.sum(-1)
+
+    def sample(self, n: int, generator: torch.Generator | None = None) -> Tensor:
+        """Independent draws, one for each row, shape ``(n, latent_dim)``."""
+        return self.mean + self.log_scale.exp() * self.base.sample(n, generator)
+
+    def divergence(self, posterior: Normal, z: Tensor) -> Tensor:
+        """That of the base for what the posterior and its draws are before they are moved."""
+        shrink = (-self.log_scale).exp()
+        before = Normal((posterior.loc - self.mean) * shrink, posterior.scale * shrink, validate_args=False)
+        return self.base.divergence(before, (z - self.mean) * shrink)
 
 
 def divergence_per_dimension(posterior: Normal) -> Tensor:

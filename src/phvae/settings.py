@@ -30,7 +30,9 @@ AUTOMATIC = (
 )
 
 
-def resolve(given: Mapping[str, Any], n_rows: int, n_columns: int, n_stored: int | None = None) -> dict[str, Any]:
+def resolve(
+    given: Mapping[str, Any], n_rows: int, n_columns: int, n_stored: int | None = None, n_covariates: int = 0
+) -> dict[str, Any]:
     """Settings for a table of this size: JSON values, none of them "auto" but the number of phases and smoothness.
 
     The number of phases stays None where the data are to say it: for tails that are not exponential.
@@ -40,6 +42,7 @@ def resolve(given: Mapping[str, Any], n_rows: int, n_columns: int, n_stored: int
         n_rows: Rows of the table.
         n_columns: Columns of the table.
         n_stored: Rows that an epoch goes through, where they are not so many.
+        n_covariates: Numbers that the covariates of a row are read as.
     """
     if n_rows < 2:
         raise DataError(
@@ -50,7 +53,9 @@ def resolve(given: Mapping[str, Any], n_rows: int, n_columns: int, n_stored: int
             choices = f"{remedy} or 'auto'" if name in AUTOMATIC else remedy
             raise ValueError(f"{name} = {given[name]!r}; give {choices}")
     sizes = {name: None if _is_auto(given[name]) else int(given[name]) for name in ("latent_dim", "epochs")}
-    automatic = defaults.for_size(n_rows, n_columns, **sizes, start=given["start"], n_stored=n_stored)
+    automatic = defaults.for_size(
+        n_rows, n_columns, **sizes, start=given["start"], n_stored=n_stored, n_covariates=n_covariates
+    )
     if given["n_phases"] is None:
         exponential = given["tail"] == "exponential"
         automatic["n_phases"] = defaults.phases_for_size(n_rows, n_columns) if exponential else None
@@ -65,6 +70,7 @@ def resolve(given: Mapping[str, Any], n_rows: int, n_columns: int, n_stored: int
         "device": device_of(given["device"]),
         "seed": seed_of(given["random_state"], shared=True),
         "n_rows": n_rows,
+        **({"layout": {"n_covariates": n_covariates}} if n_covariates else {}),
     }
 
 

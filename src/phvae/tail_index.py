@@ -64,6 +64,8 @@ def tail_index(model: Any, column: str | int, confidence: float = 0.95) -> TailI
     if not 0 < confidence < 1:
         raise ValueError(f"confidence = {confidence!r}; give a number in (0, 1), such as 0.95")
     found = model.settings_.get("tail_index")
+    if "given" in model.settings_:
+        raise ValueError("the tail index is estimated without covariates; ask a model fitted without them")
     if found is None:
         tail = model.settings_.get("tail", "exponential")
         raise ValueError(f"tail = {tail!r} leaves no tail index to estimate; fit with tail='pareto' and start='fitted'")

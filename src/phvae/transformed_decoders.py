@@ -126,8 +126,8 @@ def family_of(settings: Mapping[str, Any]) -> type[TimeTransformed] | None:
 
 
 def decoder_of(settings: Mapping[str, Any], **arguments: Any) -> PhaseTypeDecoder:
-    """The decoder for the tail, the phases and the latent size in the settings."""
-    family = family_of(settings)
+    """The decoder for the tail, the phases, the latent size and the covariates in the settings."""
+    family, n_inputs = family_of(settings), settings["latent_dim"] + settings.get("layout", {}).get("n_covariates", 0)
     if family is None:
-        return PhaseTypeDecoder(settings["latent_dim"], n_phases=settings["n_phases"], **arguments)
-    return TransformedDecoder(settings["latent_dim"], family=family, n_phases=settings["n_phases"], **arguments)
+        return PhaseTypeDecoder(n_inputs, n_phases=settings["n_phases"], **arguments)
+    return TransformedDecoder(n_inputs, family=family, n_phases=settings["n_phases"], **arguments)

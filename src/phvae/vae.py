@@ -1,8 +1,8 @@
 """The variational autoencoder: an encoder, a decoder and a prior, and the bounds they give together."""
 
+import copy
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -11,134 +11,17 @@ from torch.distributions import Normal
 
 from phvae import defaults
 from phvae.decoders import Decoder
-from phvae.distributions.checks import Numbers, as_tensor
+from phvae.encoders import GaussianEncoder
 from phvae.layout import Layout
-from phvae.networks import MLP
-from phvae.observation import log_likelihood, representative
-from phvae.priors import Prior, divergence_per_dimension
+from phvae.observation import log_likelihood
+from phvae.priors import ConditionalPrior, Prior, divergence_per_dimension
 
 __all__ = ["VAE", "GaussianEncoder", "GenerativeModel", "Terms"]
 
-# Bounds of the encoder's log-variance, part of the model.
-LOG_VARIANCE_BOUNDS = (-30.0, 20.0)
 # Laws that are held at once by `VAE.log_likelihood` and `VAE.reconstruct`.
 CHUNK = 65_536
 # Rows of a batch whose laws stand for all in the penalty on roughness; it varies far less than the likelihood does.
 ROUGHNESS_ROWS = 64
-
-
-class GaussianEncoder(nn.Module):
-    """Diagonal normal posterior ``q(z | x)`` from the logarithm of the scaled values.
-
-    With ``u = (x - origin) / scale`` each column gives the features ``asinh(u)`` and ``asinh(64 u)``: straight lines
-    in ``log u`` for large ``u``, the second also down to a hundredth, both finite for every ``x``, zeros included. A
-    cell that is no value is seen through one that stands for it, a missing one not at all: its features are 0. Where
-    the layout says so, three flags per column follow: missing, censored from the right, somewhere in an interval.
-
-    Args:
-        n_columns: Number of columns ``D``.
-        latent_dim: Length ``d`` of the latent vector; with 0 there is no network.
-        hidden: Widths of the hidden layers.
-        origin: Lower end of each column, shape ``(D,)``.
-        scale: Typical size of each column beyond its origin, shape ``(D,)``.
-        layout: What the slices of a row are; its values alone when omitted.
-        generator: Source of the first weights; the global one of torch when omitted.
-
-    >>> encoder = GaussianEncoder(3, 2, origin=[0.0, 0.0, 1.0], scale=[1.0, 10.0, 1.0])
-    >>> encoder(torch.ones(5, 3, dtype=torch.float64)).mean.shape
-    torch.Size([5, 2])
-    """
-
-    RESOLUTIONS = (1.0, 64.0)
-    N_FLAGS = 3
-    origin: Tensor
-    scale: Tensor
-    feature_mean: Tensor
-    feature_deviation: Tensor
-    resolutions: Tensor
-
-    def __init__(
-        self,
-        n_columns: int,
-        latent_dim: int,
-        *,
-        origin: Numbers,
-        scale: Numbers,
-        hidden: Sequence[int] = defaults.HIDDEN,
-        layout: Layout | None = None,
-        generator: torch.Generator | None = None,
-    ) -> None:
-        super().__init__()
-        self.n_columns, self.latent_dim = n_columns, latent_dim
-        self.layout = Layout(n_columns) if layout is None else layout
-        if self.layout.n_columns != n_columns:
-            raise ValueError(f"the layout is one of {self.layout.n_columns} columns and the encoder has {n_columns}")
-        self.register_buffer("origin", as_tensor("origin", origin).double().clone())
-        self.register_buffer("scale", as_tensor("scale", scale).double().clone())
-        if self.origin.shape != (n_columns,) or self.scale.shape != (n_columns,):
-            shapes = f"origin {tuple(self.origin.shape)} and scale {tuple(self.scale.shape)}"
-            raise ValueError(f"{shapes}: give one number for each of the {n_columns} columns")
-        n_features = len(self.RESOLUTIONS) * n_columns
-        self.register_buffer("resolutions", torch.tensor(self.RESOLUTIONS, dtype=torch.float64)[:, None], False)
-        self.register_buffer("feature_mean", torch.zeros(n_features, dtype=torch.float64))
-        self.register_buffer("feature_deviation", torch.ones(n_features, dtype=torch.float64))
-        n_inputs = n_features + (self.N_FLAGS * n_columns if self.layout.flagged else 0)
-        self.network = MLP(n_inputs, 2 * latent_dim, hidden=hidden, generator=generator) if latent_dim else None
-
-    def _raw_features(self, x: Tensor) -> Tensor:
-        scaled = (representative(x.double(), self.layout, self.origin) - self.origin) / self.scale
-        return (scaled[..., None, :] * self.resolutions).asinh().flatten(-2)
-
-    def features(self, x: Tensor) -> Tensor:
-        """What the network sees of rows of shape ``(..., width)``, with the mean and deviation of `standardise`."""
-        features = (self._raw_features(x) - self.feature_mean) / self.feature_deviation
-        if not self.layout.intervals:
-            return features
-        missing = self.layout.missing(x)
-        features = torch.where(self._of_features(missing), 0.0, features)
-        if not self.layout.flagged:
-            return features
-        right = (self.layout.upper(x) == torch.inf) & ~missing
-        flags = torch.cat((missing, right, ~(self.layout.exact(x) | missing | right)), -1)
-        return torch.cat((features, flags.to(features)), -1)
-
-    def _of_features(self, cells: Tensor) -> Tensor:
-        """What is so of cells, ``(..., D)``, of the features that they give."""
-        return cells.repeat(*(1,) * (cells.ndim - 1), len(self.RESOLUTIONS))
-
-    def standardise(self, x: Tensor, weights: Tensor | None = None) -> None:
-        """Set the mean and deviation of the features to those of ``x``, the rows to train on.
-
-        Args:
-            x: Rows, shape ``(n, width)``.
-            weights: Their weights, shape ``(n,)``.
-        """
-        raw = self._raw_features(x)
-        if self.layout.intervals:
-            # over the cells that are there
-            mass = (~self._of_features(self.layout.missing(x))).double()
-            mass = mass if weights is None else mass * weights.double()[:, None]
-            total = mass.sum(0)
-            total = torch.where(total > 0, total, 1.0)
-            mean = (mass * raw).sum(0) / total
-            deviation = ((mass * (raw - mean).square()).sum(0) / total).sqrt()
-        elif weights is None:
-            mean, deviation = raw.mean(0), raw.std(0, correction=0)
-        else:
-            shares = weights.double() / weights.sum()
-            mean = shares @ raw
-            deviation = (shares @ (raw - mean).square()).sqrt()
-        self.feature_mean.copy_(mean)
-        # a constant column says nothing; its feature stays at zero
-        self.feature_deviation.copy_(torch.where(deviation > 0, deviation, 1.0))
-
-    def forward(self, x: Tensor) -> Normal:
-        """Posterior of the rows of ``x``, batch shape ``x.shape[:-1] + (latent_dim,)``."""
-        if self.network is None:
-            nothing = x.new_empty((*x.shape[:-1], 0), dtype=torch.float32)
-            return Normal(nothing, nothing, validate_args=False)
-        mean, log_variance = self.network(self.features(x).to(self.network.head.weight.dtype)).chunk(2, -1)
-        return Normal(mean, (log_variance.clamp(*LOG_VARIANCE_BOUNDS) / 2).exp(), validate_args=False)
 
 
 class Terms(NamedTuple):
@@ -211,10 +94,13 @@ class GenerativeModel(nn.Module, ABC):
 class VAE(GenerativeModel):
     """``p(x) = ∫ p(x | z) p(z) dz`` with an approximate posterior ``q(z | x)``. Likelihoods are in the units of ``x``.
 
+    With covariates ``c``, the last ``n_covariates`` numbers of every row, all three are conditioned on them:
+    ``p(x | c) = ∫ p(x | z, c) p(z | c) dz``. The decoder is then one of ``(z, c)``; `given` is the model of one ``c``.
+
     Args:
-        encoder: ``x -> q(z | x)``.
-        decoder: ``z -> p(x | z)``.
-        prior: ``p(z)``.
+        encoder: ``x -> q(z | x)``, or ``(x, c) -> q(z | x, c)``.
+        decoder: ``z -> p(x | z)``, or ``(z, c) -> p(x | z, c)``.
+        prior: ``p(z)``, or ``c -> p(z | c)``.
 
     >>> from phvae.decoders import PhaseTypeDecoder
     >>> from phvae.priors import StandardNormal
@@ -226,7 +112,8 @@ class VAE(GenerativeModel):
 
     def __init__(self, encoder: GaussianEncoder, decoder: Decoder, prior: Prior) -> None:
         super().__init__()
-        sizes = {"encoder": encoder.latent_dim, "decoder": decoder.latent_dim, "prior": prior.latent_dim}
+        latent_dim = decoder.latent_dim - encoder.layout.n_covariates
+        sizes = {"encoder": encoder.latent_dim, "decoder": latent_dim, "prior": prior.latent_dim}
         if len(set(sizes.values())) > 1:
             raise ValueError(f"latent_dim differs: {sizes}; give the three parts the same")
         if encoder.n_columns != decoder.n_columns:
@@ -258,6 +145,30 @@ class VAE(GenerativeModel):
         posterior: Normal = self.encoder(x)
         return posterior
 
+    def prior_given(self, covariates: Tensor) -> Prior:
+        """Law of the latent vector of rows with these covariates, shape ``(n, n_covariates)``."""
+        return self.prior.given(covariates) if isinstance(self.prior, ConditionalPrior) else self.prior
+
+    def beside(self, z: Tensor, covariates: Tensor) -> Tensor:
+        """What the decoder is asked at: latent points ``(..., n, latent_dim)`` beside the covariates of the rows."""
+        if not self.layout.n_covariates:
+            return z
+        return torch.cat((z, covariates.expand(*z.shape[:-1], covariates.shape[-1])), -1)
+
+    @torch.no_grad()
+    def given(self, covariates: Tensor) -> "VAE":
+        """The model of rows that all have these covariates: one without any, to which every question can be put.
+
+        Args:
+            covariates: One row, shape ``(n_covariates,)``.
+        """
+        decoder = copy.deepcopy(self.decoder)
+        c = covariates.to(decoder.scale)
+        decoder.network = decoder.network.given(c)
+        decoder.latent_dim = self.latent_dim
+        prior = self.prior.at(c) if isinstance(self.prior, ConditionalPrior) else copy.deepcopy(self.prior)
+        return VAE(self.encoder.given(c), decoder, prior)
+
     def terms(
         self,
         x: Tensor,
@@ -280,12 +191,12 @@ class VAE(GenerativeModel):
         Returns:
             ``E_q[log p(x | z)]`` and ``KL[q(z | x) || p(z)]``, ``(n,)`` each; the decoder's roughness, ``(D,)``.
         """
-        posterior = self.posterior(x)
+        posterior, c = self.posterior(x), self.layout.covariates(x)
         # the common case of one draw goes without an axis to average over
         z = _draws(posterior, () if n_samples == 1 else (n_samples,), generator, part)
-        outputs = self.decoder.outputs(z)
+        outputs = self.decoder.outputs(self.beside(z, c))
         fit = _row_mean(log_likelihood(self.decoder.law(outputs), x, self.layout))
-        kl = _row_mean(self.prior.divergence(posterior, z).double())
+        kl = _row_mean(self.prior_given(c).divergence(posterior, z).double())
         few = outputs[..., : ROUGHNESS_ROWS if part is None else max(0, ROUGHNESS_ROWS - part[0]), :, :]
         rough = penalty and few.shape[-3] > 0
         roughness = self.decoder.roughness(few) if rough else fit.new_zeros(self.n_columns)
@@ -312,20 +223,29 @@ class VAE(GenerativeModel):
             raise ValueError(f"n_importance = {n_importance!r}; give at least one draw per row")
         if not self.latent_dim:
             return self.elbo(x)
-        posterior = self.posterior(x)
+        posterior, c = self.posterior(x), self.layout.covariates(x)
+        prior = self.prior_given(c)
         at_once = max(1, CHUNK // max(1, len(x)))
         totals = []
         for first in range(0, n_importance, at_once):
             z = _draws(posterior, (min(at_once, n_importance - first),), generator)
-            log_ratio = self.prior.log_prob(z) - posterior.log_prob(z).sum(-1)
-            fit = log_likelihood(self.decoder(z), x, self.layout)
+            log_ratio = prior.log_prob(z) - posterior.log_prob(z).sum(-1)
+            fit = log_likelihood(self.decoder(self.beside(z, c)), x, self.layout)
             totals.append(torch.logsumexp(fit + log_ratio, 0))
         return torch.logsumexp(torch.stack(totals), 0) - math.log(n_importance)
 
     @torch.no_grad()
-    def generate(self, n: int, *, generator: torch.Generator | None = None) -> Tensor:
-        """Draws of new rows, shape ``(n, D)``: a latent point from the prior, then a draw from its law."""
-        draws: Tensor = self.decoder(self.prior.sample(n, generator)).base_dist.sample((), generator=generator)
+    def generate(self, n: int, *, covariates: Tensor | None = None, generator: torch.Generator | None = None) -> Tensor:
+        """Draws of new rows, shape ``(n, D)``: a latent point from the prior, then a draw from its law.
+
+        Args:
+            n: Number of rows.
+            covariates: Those of the rows, shape ``(n, n_covariates)``, for a model that has any.
+            generator: Source of the noise; the global one of torch when omitted.
+        """
+        c = torch.zeros(n, 0) if covariates is None else covariates
+        z = self.beside(self.prior_given(c).sample(n, generator), c)
+        draws: Tensor = self.decoder(z).base_dist.sample((), generator=generator)
         return draws
 
     @torch.no_grad()
@@ -340,16 +260,18 @@ class VAE(GenerativeModel):
             n_samples: Draws from the posterior to average over.
             generator: Source of the noise; the global one of torch when omitted.
         """
-        posterior = self.posterior(x)
+        posterior, c = self.posterior(x), self.layout.covariates(x)
         if sample:
-            draws: Tensor = self.decoder(_draws(posterior, (), generator)).base_dist.sample((), generator=generator)
+            z = self.beside(_draws(posterior, (), generator), c)
+            draws: Tensor = self.decoder(z).base_dist.sample((), generator=generator)
             return draws
         if n_samples < 1:
             raise ValueError(f"n_samples = {n_samples!r}; give at least one draw per row")
         at_once = max(1, CHUNK // max(1, len(x)))
         total = x.new_zeros((len(x), self.n_columns), dtype=torch.float64)
         for first in range(0, n_samples, at_once):
-            total += self.decoder(_draws(posterior, (min(at_once, n_samples - first),), generator)).mean.sum(0)
+            z = _draws(posterior, (min(at_once, n_samples - first),), generator)
+            total += self.decoder(self.beside(z, c)).mean.sum(0)
         return total / n_samples
 
     @torch.no_grad()

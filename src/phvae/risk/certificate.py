@@ -138,8 +138,8 @@ def certify(model: Any, X: Any = None) -> TailCertificate:
     if records is None:
         if values is None:
             raise ValueError(
-                "X = None: this model was saved by a version that kept no record of the largest values; give the rows "
-                "of the fit as X"
+                "X = None: this model keeps no record of the largest values: it is one given covariates, or was saved "
+                "by an older version; give rows of these covariates, or those of the fit, as X"
             )
         records = TailRecord.of(values).columns
     columns = [

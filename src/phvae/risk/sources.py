@@ -81,8 +81,8 @@ class Fitted(NamedTuple):
         if record is None:
             if self.records is None:
                 raise ValueError(
-                    'splice = "gpd": this model was saved by a version that kept no record of the largest values; '
-                    "fit it again"
+                    'splice = "gpd": this model keeps no record of the largest values: it is one given covariates, for '
+                    "which there is none, or was saved by an older version; fit it again"
                 )
             record = self.records[column]
         proposal = self.proposal(column, probability=1 / (RARER * record.n))
