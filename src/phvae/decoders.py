@@ -72,14 +72,25 @@ class Decoder(nn.Module, ABC):
             latent_dim, self.n_columns * self.width, hidden=hidden, head_gain=HEAD_GAIN, generator=generator
         )
         if self.atoms:
-            with torch.no_grad():
-                # a column without atom has an output too, which is never read
-                logit = torch.where(share > 0, share, 0.5).logit()
-                self._bias()[:, -1] = logit
+            self.set_zero_share(share)
 
     def _bias(self) -> Tensor:
         """The bias of the head, one row per column."""
         return self.network.head.bias.view(self.n_columns, self.width)
+
+    def set_zero_share(self, share: Tensor) -> None:
+        """Make these the shares of exact zeros at zero head weights, shape ``(D,)``, below one.
+
+        A column with an atom may have the share 0, and without an atom only that.
+        """
+        with torch.no_grad():
+            # a column without atom has an output too, which is never read
+            self._bias()[:, -1] = torch.where(self.has_atom, share, 0.5).logit()
+
+    def move_zero_share(self, before: Tensor, after: Tensor) -> None:
+        """Move the log odds of an exact zero, at every latent point, as these shares ``(D,)`` move."""
+        with torch.no_grad():
+            self._bias()[:, -1] += torch.where(self.has_atom, after.logit() - before.logit(), 0.0)
 
     def _start_at(self, outputs: Tensor, first: int = 0) -> None:
         with torch.no_grad():
@@ -209,6 +220,12 @@ class PhaseTypeDecoder(Decoder):
         """
         start, speed = as_tensor("initial", initial).double(), as_tensor("rates", rates).double()
         self._start_at(self._chain_outputs(start, speed))
+
+    def move_start(self, before: tuple[Tensor, Tensor], after: tuple[Tensor, Tensor]) -> None:
+        """Move the laws at every latent point, in the outputs of the network, as these laws move; as `set_start`."""
+        with torch.no_grad():
+            moved = self._chain_outputs(*(part.double() for part in after))
+            self._bias()[:, : 2 * self.n_phases] += moved - self._chain_outputs(*(part.double() for part in before))
 
     def _chain_outputs(self, start: Tensor, speed: Tensor) -> Tensor:
         """Outputs that stand for start vectors and rates, both ``(D, m)``."""

@@ -1,0 +1,338 @@
+"""The bootstrap: resamples are those of their definition, refits are fits, and intervals come with their promises."""
+
+import copy
+import math
+import subprocess
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+import torch
+from risk_models import model as latent_model
+from scipy import stats
+
+import phvae.risk
+from phvae import PHVAE
+from phvae.distributions import SeriesPhaseType
+from phvae.risk import bootstrap, processes
+from phvae.risk.intervals import METHODS, interval
+from phvae.risk.refit import BY_COLUMN, FROM_START, TRAINED, refit_column, refits, resampled, way_of
+
+N = 300
+
+
+@pytest.fixture(scope="module")
+def rows():
+    """Two columns; the second is exactly zero in three of ten rows."""
+    rng = np.random.default_rng(0)
+    x = 1 + rng.pareto(2.4, (N, 2))
+    x[rng.random(N) < 0.3, 1] = 0.0
+    return x
+
+
+@pytest.fixture(scope="module")
+def one(rows):
+    """A model of one column."""
+    return PHVAE(n_phases=4, random_state=1).fit(rows[:, :1])
+
+
+@pytest.fixture(scope="module")
+def columns(rows):
+    """Independent columns, one of them with an atom."""
+    return PHVAE(n_phases=4, latent_dim=0, random_state=1).fit(rows)
+
+
+@pytest.fixture(scope="module")
+def networks(rows):
+    """A model with a latent vector."""
+    settings = {"n_phases": 3, "latent_dim": 2, "hidden": (8,), "epochs": 8, "batch_size": 50, "prior": "normal"}
+    return PHVAE(**settings, random_state=1).fit(rows)
+
+
+def same(first, second):
+    """Whether two bootstraps hold the same numbers to the last bit."""
+    pairs = zip(first.models, second.models, strict=True)
+    return all(
+        torch.equal(a, b)
+        for one, other in pairs
+        for a, b in zip(one.vae_.state_dict().values(), other.vae_.state_dict().values(), strict=True)
+    )
+
+
+def test_a_resample_draws_every_row_once_on_average_and_independently():
+    counts = np.stack([np.bincount(resampled(20, 3, b), minlength=20) for b in range(4000)])
+    assert bool((counts.sum(1) == 20).all())
+    # counts are binomial: mean 1 and variance 0.95, six standard errors
+    assert counts.mean(0) == pytest.approx(np.ones(20), abs=6 * math.sqrt(0.95 / 4000))
+    # the fourth moment of such a count is 3.6: the deviation of a variance is below 1.6
+    assert counts.var(0) == pytest.approx(0.95 * np.ones(20), abs=6 * 1.7 / math.sqrt(4000))
+
+
+def test_a_resample_of_blocks_is_made_of_neighbours_on_a_circle():
+    for b in range(50):
+        drawn = resampled(30, 0, b, block_length=5)
+        assert len(drawn) == 30
+        assert bool((drawn.reshape(6, 5) == (drawn[::5, None] + np.arange(5)) % 30).all())
+
+
+@pytest.mark.parametrize("block_length", [1, 4])
+def test_a_row_of_weight_two_is_drawn_as_two_rows_would_be(block_length):
+    weights = np.array([2.0, 1.0, 0.0, 3.0])
+    twice = np.repeat(np.arange(4), weights.astype(int))
+    for b in range(20):
+        expected = twice[resampled(6, 5, b, block_length)]
+        assert resampled(4, 5, b, block_length, weights).tolist() == expected.tolist()
+
+
+def test_fractional_weights_are_drawn_in_proportion():
+    weights = np.array([0.3, 1.9, 2.6, 5.2])
+    drawn = np.concatenate([resampled(4, 1, b, weights=weights) for b in range(4000)])
+    assert len(drawn) == 4000 * 10
+    share = np.bincount(drawn, minlength=4) / len(drawn)
+    p = weights / weights.sum()
+    assert share == pytest.approx(p, abs=6 * math.sqrt(0.25 / len(drawn)))
+
+
+def test_a_refit_to_the_rows_of_the_fit_is_the_fit(one, columns, rows):
+    """What a fit has reached is where its refit to the same rows ends, to a small part of a standard error."""
+    for model, x in ((one, rows[:, :1]), (columns, rows)):
+        again = refits(model, x, {0: np.arange(N)}, 0, None, 0)[0]
+        vae = copy.deepcopy(model.vae_)
+        vae.load_state_dict(again.tensors)
+        for j in range(x.shape[1]):
+            level = x[:, j].max()
+            z = torch.zeros(1, 0)
+            was, now = (part.decoder.column(z, j).log_sf(level).item() for part in (model.vae_, vae))
+            # the log survival at the largest value has a standard error of about 1
+            assert now == pytest.approx(was, abs=0.1)
+
+
+def test_a_refit_is_the_fit_of_the_resample(rows):
+    """From where the fit of all rows stands a climb reaches the likelihood that one from the beginning does."""
+    u = rows[:, 0] - 0.99
+    law = PHVAE(n_phases=4, origin=0.99, random_state=0).fit(rows[:, :1])
+    scale, smoothness = float(law.scaler_.scale_[0]), law.settings_["smoothness"][0]
+    chain = law.phase_type(0)
+    counts = np.bincount(resampled(N, 0, 7), minlength=N)
+    initial, rates = refit_column(u / scale, counts[None], chain.initial, chain.rates * scale, smoothness)
+    cold = PHVAE(n_phases=4, origin=0.99, smoothness=smoothness, random_state=0)
+    cold.fit(rows[:, :1], sample_weight=counts.astype(float))
+    ours = float((torch.from_numpy(counts) * SeriesPhaseType(initial[0], rates[0] / scale).log_prob(u)).sum())
+    theirs = float((torch.from_numpy(counts) * cold.phase_type(0).log_prob(u)).sum())
+    # each may stand on a hill of its own and with a smoothness of its own: half a unit is one standard error
+    assert ours == pytest.approx(theirs, abs=0.5)
+
+
+@pytest.mark.parametrize("which", ["one", "networks"])
+def test_the_result_follows_from_the_seed(which, rows, request):
+    model = request.getfixturevalue(which)
+    x = rows[:, : model.n_features_in_]
+    first = bootstrap(model, x, 2, processes=1)
+    assert len(first.models) == 2
+    assert same(first, bootstrap(model, x, 2, processes=1))
+    assert not same(first, bootstrap(model, x, 2, random_state=9, processes=1))
+
+
+def test_the_number_of_processes_changes_nothing(networks, rows):
+    assert same(bootstrap(networks, rows, 3, processes=1), bootstrap(networks, rows, 3, processes=2))
+
+
+def test_columns_are_fitted_in_groups_that_do_not_depend_on_who_fits_them(columns, rows):
+    drawn = {b: resampled(N, 1, b) for b in range(20)}
+    together = refits(columns, rows, drawn, 0, None, 0)
+    first, last = ({b: drawn[b] for b in part} for part in (range(16), range(16, 20)))
+    apart = refits(columns, rows, first, 0, None, 0) | refits(columns, rows, last, 0, None, 0)
+    for b in range(20):
+        for name, value in together[b].tensors.items():
+            assert torch.equal(value, apart[b].tensors[name])
+
+
+def test_ways_of_fitting_again(one, columns, networks, rows):
+    assert [way_of(model) for model in (one, columns, networks, latent_model())] == [
+        BY_COLUMN, BY_COLUMN, TRAINED, FROM_START,
+    ]  # fmt: skip
+    assert way_of(PHVAE(n_phases=2, tail="weibull", random_state=0).fit(rows[:, :1])) == FROM_START
+
+
+def test_shares_of_zeros_and_largest_values_are_those_of_the_resample(columns, rows):
+    found = bootstrap(columns, rows, 20)
+    for b, again in enumerate(found.models):
+        drawn = rows[resampled(N, columns.settings_["seed"], b)]
+        assert again.sf(1, 0.0)["value"][0] == pytest.approx((drawn[:, 1] > 0).mean(), rel=1e-6)
+        assert [record.largest for record in again.tail_record_.columns] == drawn.max(0).tolist()
+        assert again.scaler_.zero_share_.tolist() == [0.0, (drawn[:, 1] == 0).mean()]
+    # and the interval of the share is the binomial one, whose width 200 resamples know to a fifth at six deviations
+    answer = bootstrap(columns, rows, 200).interval(lambda m: m.sf(1, 0.0))[0]
+    share = (rows[:, 1] > 0).mean()
+    assert answer["standard_error"] == pytest.approx(math.sqrt(share * (1 - share) / N), rel=6 / math.sqrt(400))
+    assert answer["low"] < share < answer["high"]
+
+
+def test_weights_are_those_of_the_fit_and_integers_are_copies(rows):
+    weights = np.tile([1.0, 2.0, 0.0], N // 3)
+    copies = np.repeat(np.arange(N), weights.astype(int))
+    x = rows[:, :1]
+    weighted = PHVAE(n_phases=3, random_state=0).fit(x, sample_weight=weights)
+    repeated = PHVAE(n_phases=3, random_state=0).fit(x[copies])
+    first = bootstrap(weighted, x, 40, sample_weight=weights).interval(lambda m: m.quantile(0, 0.99))
+    second = bootstrap(repeated, x[copies], 40).interval(lambda m: m.quantile(0, 0.99))
+    assert first["value"] == pytest.approx(second["value"], rel=1e-3)
+    # the acceleration looks at rows: copies of one are groups of their own
+    assert first["standard_error"] == pytest.approx(second["standard_error"], rel=1e-2)
+    with pytest.raises(ValueError, match="X is not what the model was fitted to"):
+        bootstrap(weighted, x, 8)
+
+
+def test_blocks_widen_the_interval_of_dependent_rows():
+    rng = np.random.default_rng(2)
+    x = np.repeat(rng.exponential(1.0, (60, 1)), 10, axis=0) * rng.uniform(0.99, 1.01, (600, 1))
+    model = PHVAE(n_phases=2, random_state=0).fit(x)
+    errors = [
+        bootstrap(model, x, 60, block_length=length).interval(lambda m: m.mean())["standard_error"][0]
+        for length in (1, 60)
+    ]
+    # ten rows in a row are one: the error is larger by the root of ten, and 60 resamples know each to a tenth
+    assert 2 < errors[1] / errors[0] < 5
+
+
+def test_an_interval_is_the_frame_of_the_answer_with_the_error_of_the_fit(rows):
+    frames = (pd.DataFrame(rows, columns=["a", "b"]), pl.DataFrame(rows, schema=["a", "b"]))
+    found = []
+    for frame in frames:
+        model = PHVAE(n_phases=3, latent_dim=0, random_state=0).fit(frame)
+        own = model.quantile(None, [0.9, 0.99])
+        answer = bootstrap(model, frame, 40).interval(lambda m: m.quantile(None, [0.9, 0.99]))
+        assert type(answer) is type(own)
+        assert list(answer.columns) == list(own.columns)
+        for name in ("column", "level", "value", "extrapolated"):
+            assert list(answer[name]) == list(own[name])
+        assert bool((answer["standard_error"].to_numpy() > 0).all())
+        assert bool((answer["low"].to_numpy() < answer["high"].to_numpy()).all())
+        found.append(answer["low"].to_numpy())
+    assert found[0].tolist() == found[1].tolist()
+
+
+def test_any_number_or_array_is_a_measure_and_a_spliced_tail_is_fitted_again(one, rows):
+    found = bootstrap(one, rows[:, :1], 40)
+    ratio = found.interval(lambda m: m.cvar(0.99)["value"][0] / m.var(0.99)["value"][0])
+    assert ratio.low < ratio.value < ratio.high
+    assert found.interval(lambda m: m.sample(10, random_state=0)).value.shape == (10, 1)
+    far = found.interval(lambda m: m.quantile(0, [0.9, 0.9999], splice="gpd"))
+    own = found.interval(lambda m: m.quantile(0, [0.9, 0.9999]))
+    # the shape of the tail is uncertain as well
+    assert far["standard_error"][1] > own["standard_error"][1]
+
+
+def test_networks_that_are_trained_on_move_as_their_rows_do(networks, rows):
+    """The mean of a column in a refit follows the mean of the resample: a fit follows its rows."""
+    found = bootstrap(networks, rows, 10, processes=1)
+    means = np.array([model.mean(0)["value"][0] for model in found.models])
+    drawn = np.array([rows[resampled(N, networks.settings_["seed"], b), 0].mean() for b in range(10)])
+    assert np.corrcoef(means, drawn)[0, 1] > 0.5
+    assert networks.settings_ == found.models[0].settings_
+    # parts are put back in the user's units
+    assert found.models[0].scaler_.origin_.tolist() == networks.scaler_.origin_.tolist()
+
+
+def test_other_tails_are_fitted_again_from_the_start(rows):
+    x = rows[:100, :1]
+    model = PHVAE(n_phases=1, tail="pareto", random_state=0).fit(x)
+    found = bootstrap(model, x, 4, processes=1)
+    index = [again.tail_index(0).estimate for again in found.models]
+    assert len(set(index)) == 4
+    assert bool(np.isfinite(index).all())
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_an_interval_of_a_normal_mean_covers_it_as_often_as_it_says(method):
+    """1,000 samples of 50: coverage is 95% less about 1% for percentiles of so few rows, with an error of 0.7%."""
+    rng = np.random.default_rng(4)
+    hits = 0
+    for _ in range(1000):
+        x = rng.standard_normal(50)
+        counts = rng.multinomial(50, np.full(50, 1 / 50), 200)
+        found = interval(np.array(x.mean()), counts @ x / 50, method=method, counts=counts)
+        hits += int(found.low <= 0 <= found.high)
+    assert 0.89 < hits / 1000 < 0.975
+
+
+def test_methods_are_those_of_their_definitions():
+    again = np.random.default_rng(0).gamma(2.0, 1.0, 500)
+    value = np.array(2.0)
+    percentile = interval(value, again, method="percentile")
+    assert [percentile.low, percentile.high] == np.quantile(again, [0.025, 0.975]).tolist()
+    basic = interval(value, again, method="basic")
+    assert [basic.low, basic.high] == pytest.approx([4 - percentile.high, 4 - percentile.low])
+    assert percentile.standard_error == pytest.approx(again.std(ddof=1))
+    # at the median of the resamples there is no bias to correct
+    corrected = interval(np.array(np.median(again)), again, method="bias-corrected")
+    assert [corrected.low, corrected.high] == pytest.approx([percentile.low, percentile.high], rel=1e-2)
+
+
+@pytest.mark.parametrize(
+    ("ask", "message"),
+    [
+        (lambda m, x: bootstrap(m, x, 1), "n = 1; give a whole number of at least 2"),
+        (lambda m, x: bootstrap(m, x, block_length=0), "block_length = 0; give a whole number"),
+        (lambda m, x: bootstrap(m, x, block_length=301), "block_length = 301 and X has 300 rows"),
+        (lambda m, x: bootstrap(m, x, processes=0), "processes = 0; give a whole number"),
+        (lambda m, x: bootstrap(m, x, epochs=0), "epochs = 0; give a whole number"),
+        (lambda m, x: bootstrap(m, x[1:]), r"X is not what the model was fitted to \(299 rows given, 300 in the fit\)"),
+        (lambda m, x: bootstrap(m, x, sample_weight=[1.0]), "sample_weight has shape"),
+        (lambda m, x: bootstrap(m, x, random_state=-1), "random_state = -1"),
+        (lambda m, x: bootstrap(m, x, 4).interval("q99"), "measure = 'q99'; give a function of a model"),
+        (lambda m, x: bootstrap(m, x, 4).interval(lambda m: "q99"), "measure gives a str"),
+        (lambda m, x: bootstrap(m, x, 4).interval(lambda m: m.mean(), level=1.0), "level = 1.0; give a confidence"),
+        (lambda m, x: bootstrap(m, x, 4).interval(lambda m: m.mean()), "4 resamples are too few for level = 0.95"),
+        (
+            lambda m, x: bootstrap(m, x, 40).interval(lambda m: m.mean(), method="student"),
+            "method = 'student'; give one of",
+        ),
+    ],
+)
+def test_bad_questions_are_one_clear_sentence(ask, message, one, rows):
+    with pytest.raises(ValueError, match=message) as error:
+        ask(one, rows[:, :1])
+    assert "\n" not in str(error.value)
+
+
+def test_a_column_with_few_values_cannot_be_resampled():
+    x = np.random.default_rng(0).exponential(1.0, (200, 1))
+    x[:-15] = 0.0
+    model = PHVAE(n_phases=2, random_state=0).fit(x)
+    with pytest.raises(ValueError, match=r"column 'x0' has 15 different positive values, too few to draw from"):
+        bootstrap(model, x)
+
+
+def test_an_error_names_the_resample(networks, rows):
+    broken = copy.copy(networks)
+    broken.settings_ = {**networks.settings_, "learning_rate": 1e30}
+    with pytest.raises(ValueError, match="resample 0: epoch 1"):
+        bootstrap(broken, rows, 2, processes=1)
+
+
+@pytest.mark.parametrize(
+    ("last", "error", "message"),
+    [(b"ValueError: resample 3: no", ValueError, "^resample 3: no$"), (b"Killed", RuntimeError, "status 1: Killed")],
+)
+def test_an_error_in_a_process_is_that_of_the_caller(last, error, message, monkeypatch):
+    answer = subprocess.CompletedProcess([], 1, b"", b"Traceback:\n  somewhere\n" + last)
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: answer)
+    with pytest.raises(error, match=message):
+        processes._asked(b"")
+
+
+def test_the_package_exports_what_it_tells_users_to_call():
+    assert phvae.risk.bootstrap is bootstrap
+    assert dir(phvae.risk) == ["Bootstrap", "bootstrap"]
+    with pytest.raises(AttributeError, match="no attribute 'bootstraps'"):
+        _ = phvae.risk.bootstraps
+
+
+def test_resamples_of_a_mean_have_its_error():
+    x = stats.expon.ppf((np.arange(400) + 0.5) / 400)[:, None]
+    model = PHVAE(n_phases=1, random_state=0).fit(x)
+    answer = bootstrap(model, x, 200).interval(lambda m: m.mean())[0]
+    # one phase from a fixed origin: the fit is the mean, whose error is the deviation over the root of the rows
+    assert answer["standard_error"] == pytest.approx(x.std() / 20, rel=6 / math.sqrt(400))
