@@ -11,7 +11,7 @@ from torch import Tensor
 from phvae.kernels import limits, squaring
 from phvae.kernels.quantities import BOUNDARY, CDF, DOUBTFUL, INVALID, SURVIVAL, TRUSTED, Evaluation
 
-__all__ = ["evaluate", "fused_phases", "shares", "weighted"]
+__all__ = ["evaluate", "fused_phases", "in_threads", "shares", "weighted"]
 
 # Below this many phases in all, starting a thread costs more than it saves.
 _THREAD_ENTRIES = 100_000
@@ -135,9 +135,7 @@ def _on_cpu(
     inputs = tuple(tensor.detach().contiguous().numpy() for tensor in (x, initial, rates, law))
     if method == "auto":
         contour: Any = cpu.contour_rows
-        _in_threads(
-            rows, phases, lambda begin, end: contour(quantity, gradients, *inputs, begin, end, *outputs, status)
-        )
+        in_threads(rows, phases, lambda begin, end: contour(quantity, gradients, *inputs, begin, end, *outputs, status))
     else:
         classify: Any = cpu.classify_rows
         classify(*inputs, 0, rows, status)
@@ -145,7 +143,7 @@ def _on_cpu(
     if status.any():
         regular = not bool((status >= BOUNDARY).any())
         doubtful = np.flatnonzero(status == DOUBTFUL)
-        _in_threads(
+        in_threads(
             len(doubtful),
             phases**2,
             lambda begin, end: cpu_squaring.squaring_rows(quantity, gradients, *inputs, doubtful, begin, end, *outputs),
@@ -154,7 +152,7 @@ def _on_cpu(
     return Evaluation(value, d_x, d_initial, d_rates, torch.from_numpy(status), regular)
 
 
-def _in_threads(rows: int, phases: int, work: Any) -> None:
+def in_threads(rows: int, phases: int, work: Any) -> None:
     """Run ``work(begin, end)`` over all rows, on as many threads as torch uses and the work deserves."""
     threads = min(torch.get_num_threads(), math.ceil(rows * phases / _THREAD_ENTRIES))
     if threads <= 1:

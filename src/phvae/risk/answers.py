@@ -17,6 +17,7 @@ from phvae.risk.joint import JointAnswers
 from phvae.risk.losses import Losses
 from phvae.risk.sources import Column, Fitted, Splice
 from phvae.risk.splice import Spliced
+from phvae.risk.sums import SumAnswers
 from phvae.settings import seed_of
 from phvae.tables import from_matrix
 
@@ -25,7 +26,7 @@ __all__ = ["TailAnswers"]
 Columns = str | int | Sequence[str | int] | None
 
 
-class TailAnswers(JointAnswers):
+class TailAnswers(SumAnswers, JointAnswers):
     """Tail answers of a fitted model: exact given the latent vector, and integrated over it with a known error.
 
     Every method gives a frame of the kind seen in `fit` (a structured array for a model of arrays) with a row per

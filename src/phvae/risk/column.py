@@ -13,7 +13,7 @@ from phvae.risk.law import IntegratedLaw
 from phvae.risk.quadrature import Proposal, Quadrature
 from phvae.vae import VAE
 
-__all__ = ["ColumnLaw", "column_proposal"]
+__all__ = ["ColumnLaw", "column_proposal", "reach"]
 
 # Latent points whose laws are computed in one go, and entries of a table of tails that are held at once.
 POINTS_AT_ONCE, ENTRIES_AT_ONCE = 2**15, 2**20
@@ -123,8 +123,6 @@ def column_proposal(
         points: Thresholds whose exceedance probabilities are wanted.
     """
     proposal = Proposal(prior, seed)
-    if not vae.latent_dim:
-        return proposal
 
     def exceeds(x: float) -> Callable[[Tensor], Tensor]:
         def log_chance(z: Tensor) -> Tensor:
@@ -133,13 +131,32 @@ def column_proposal(
 
         return log_chance
 
+    if vae.latent_dim:
+        reach(proposal, lambda: ColumnLaw(vae, column, proposal, FEWEST * 2), exceeds, probability, points)
+    return proposal
+
+
+def reach(
+    proposal: Proposal,
+    rough: Callable[[], IntegratedLaw],
+    exceeds: Callable[[float], Callable[[Tensor], Tensor]],
+    probability: float,
+    points: Sequence[float],
+) -> None:
+    """Cover the tail of a loss with a proposal, rung by rung down to a probability, and then at points.
+
+    Args:
+        proposal: What is extended.
+        rough: A cheap law of the loss under the proposal as it stands.
+        exceeds: From a threshold to the log of the chance that it is exceeded, given latent points.
+        probability: Smallest exceedance probability whose quantile, and the tail beyond it, is wanted.
+        points: Thresholds whose exceedance probabilities are wanted.
+    """
     for level in _rungs(probability):
-        rough = ColumnLaw(vae, column, proposal, FEWEST * 2)
-        quantile = rough.isf(torch.tensor([level], dtype=torch.float64)).median()
+        quantile = rough().isf(torch.tensor([level], dtype=torch.float64)).median()
         proposal.cover(exceeds(float(quantile)))
     for x in sorted(point for point in points if point < math.inf):
         proposal.cover(exceeds(x))
-    return proposal
 
 
 def _rungs(probability: float) -> Iterator[float]:

@@ -77,13 +77,16 @@ class Estimate(NamedTuple):
         return self.value - reach * self.standard_error, self.value + reach * self.standard_error
 
 
-def to_tolerance(evaluate: Callable[[int], tuple[Estimate, Any]], rtol: float, *, logs: bool = False) -> Any:
+def to_tolerance(
+    evaluate: Callable[[int], tuple[Estimate, Any]], rtol: float, *, logs: bool = False, most: int = MOST
+) -> Any:
     """An estimate whose standard errors are within a relative tolerance, from as few points as possible.
 
     Args:
         evaluate: From a number of points per replicate to an estimate and whatever belongs to it.
         rtol: Largest standard error beside the size of a value.
         logs: Values are logs, so that their errors are relative ones.
+        most: Points per replicate at which it ends.
 
     Returns:
         What ``evaluate`` gave at last; a warning says if that does not reach the tolerance.
@@ -96,7 +99,7 @@ def to_tolerance(evaluate: Callable[[int], tuple[Estimate, Any]], rtol: float, *
             relative = np.where(estimate.standard_error == 0, 0.0, estimate.standard_error / size)
         if bool((relative <= rtol).all()):
             return estimate, extra
-        if n >= MOST:
+        if n >= most:
             warnings.warn(
                 f"the integral over latent space reached a relative error of {relative.max():.1e}, not {rtol:g}; "
                 "standard_error says so row by row; give a larger rtol, or a less extreme question",

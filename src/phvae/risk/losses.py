@@ -268,7 +268,7 @@ class Losses:
                 beyond = np.zeros(values.shape[1], dtype=bool) if at is None else source.extrapolated(law, at)
                 return estimate, beyond
 
-            estimate, beyond = to_tolerance(evaluate, self.rtol, logs=logs)
+            estimate, beyond = to_tolerance(evaluate, self.rtol, logs=logs, most=source.most)
             shown = estimate if answer is None else answer(estimate)
             blocks.append(Block({"column": [source.name] * len(estimate.value), **labels}, shown, beyond))
         return answer_frame(blocks, self.kind)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["checked_rtol", "levels", "place", "places", "positive", "thresholds", "whole"]
+__all__ = ["checked_rtol", "levels", "place", "places", "positive", "thresholds", "weights", "whole"]
 
 Array = NDArray[np.float64]
 
@@ -57,6 +57,29 @@ def positive(name: str, value: Any, *, infinite: bool = False) -> Array:
     """Numbers above zero."""
     end = "" if infinite else "finite "
     return _all(name, value, lambda x: 0 < x < math.inf or (infinite and x == math.inf), f"give {end}numbers > 0")
+
+
+def weights(value: Any, positions: Sequence[int], names: Sequence[Any], argument: str = "weights") -> list[float]:
+    """One positive number for each of some columns, from a list, a dict by column, or None for ones.
+
+    >>> weights({"b": 2}, [0, 1], ["a", "b"]), weights(None, [0], ["a", "b"])
+    ([1.0, 2.0], [1.0])
+    """
+    if value is None:
+        return [1.0] * len(positions)
+    if isinstance(value, Mapping):
+        given = {
+            place(column, names, argument): float(positive(f"{argument}[{column!r}]", w)[0])
+            for column, w in value.items()
+        }
+        for position in given:
+            if position not in positions:
+                raise ValueError(f"{argument} has {names[position]!r}, which is not among the columns; leave it out")
+        return [given.get(position, 1.0) for position in positions]
+    numbers = positive(argument, value)
+    if len(numbers) != len(positions):
+        raise ValueError(f"{argument} has {len(numbers)} numbers for {len(positions)} columns; give one for each")
+    return [float(number) for number in numbers]
 
 
 def whole(name: str, value: Any, least: int = 1) -> int:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from phvae.preprocessing import column_names
 from phvae.risk.column import ColumnLaw, column_proposal
+from phvae.risk.estimate import MOST
 from phvae.risk.latent import NormalMixture
 from phvae.risk.law import IntegratedLaw
 from phvae.risk.quadrature import Proposal
@@ -101,6 +102,8 @@ class Source(ABC):
 
     name: Any
     lower: float
+    # Points per replicate at which an integration ends.
+    most: int = MOST
 
     @abstractmethod
     def at(self, *, probability: float = 1.0, points: Sequence[float] = ()) -> Build:
