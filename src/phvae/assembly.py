@@ -15,6 +15,8 @@ from phvae.checkpoint import Place
 from phvae.decoders import PhaseTypeDecoder
 from phvae.history import EpochRecord, History
 from phvae.layout import Layout
+from phvae.observed import Cells
+from phvae.observed_start import fit_cells, representatives
 from phvae.preprocessing import PositiveScaler, geometric_start
 from phvae.priors import ConditionalPrior, MixturePrior, Prior, StandardNormal
 from phvae.start import fit_marginals, reachable
@@ -97,7 +99,7 @@ def fit(
     vae = build(settings, PositiveScaler.of(0 * ones, ones, zero_share))
     vae.encoder.standardise(x, counted)
     assert isinstance(vae.decoder, PhaseTypeDecoder)
-    smoothness, found = _start(vae.decoder, x[:, : len(zero_share)], counted, settings)
+    smoothness, found = _start(vae.decoder, x, counted, settings)
     vae = vae.to(settings["device"])
     history = History(())
     held_out_volume = float(weighing.mean(volume[held_out_rows], held_out_mass)) if len(held_out_rows) else 0.0
@@ -144,9 +146,9 @@ def settle_phases(
     if settings["n_phases"] is None:
         family = family_of(settings)
         assert family is not None
-        return {
-            "n_phases": choose_transformed_phases(torch.from_numpy(u[:, : len(zero_share)]), family, weights=weights)[0]
-        }
+        layout = Layout(len(zero_share), **settings.get("layout", {}))
+        values = representatives(Cells.of_rows(u, layout)) if layout.partial else u[:, : len(zero_share)]
+        return {"n_phases": choose_transformed_phases(torch.from_numpy(values), family, weights=weights)[0]}
     return {}
 
 
@@ -205,11 +207,17 @@ def _start(
     found: dict[str, Any] = {}
     total = len(x) if weights is None else float(weights.sum())
     mass = None if weights is None else weights.numpy()
-    advised = torch.full((x.shape[1],), defaults.STRENGTH / total, dtype=torch.float64)
+    layout = Layout(decoder.n_columns, **settings.get("layout", {}))
+    cells = Cells.of_rows(x.numpy(), layout) if layout.partial else None
+    x = layout.lower(x) if cells is None else torch.from_numpy(representatives(cells))
+    advised = torch.full((decoder.n_columns,), defaults.STRENGTH / total, dtype=torch.float64)
     if isinstance(decoder, TransformedDecoder):
         found = set_transformed_start(decoder, x, fitted=settings["start"] == "fitted", weights=mass)
     elif settings["start"] == "fitted":
-        marginals = fit_marginals(x, n_phases=settings["n_phases"], weights=weights)
+        if cells is None:
+            marginals = fit_marginals(x, n_phases=settings["n_phases"], weights=weights)
+        else:
+            marginals = fit_cells(cells, n_phases=settings["n_phases"], weights=mass)
         decoder.set_start(*reachable(marginals.initial, marginals.rates))
         advised = marginals.smoothness
     else:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from phvae.blocks import BLOCK, blocks_of, draw
 from phvae.modelfile import as_bytes, from_bytes
+from phvae.observing import whole_counts
 from phvae.persistence import pack, unpack
 from phvae.settings import seed_of
 from phvae.tables import from_matrix
@@ -148,7 +149,7 @@ def _sample(content: bytes, n_samples: int, seed: int, first: int, last: int) ->
     model = _model(content)
     vae = model._exact("cpu")
     blocks = range(first, min(last, len(blocks_of(n_samples))))
-    values = np.concatenate(list(draw(vae, seed, n_samples, blocks)))
+    values = whole_counts(model, np.concatenate(list(draw(vae, seed, n_samples, blocks))))
     return from_matrix(values, model._columns, "numpy" if model.table_kind_ == "numpy" else "pandas")
 
 

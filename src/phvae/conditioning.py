@@ -12,6 +12,7 @@ from torch import Tensor
 
 from phvae.blocks import Shard, blocks_of, draw
 from phvae.covariates import Covariates
+from phvae.observing import whole_counts
 from phvae.risk.answers import TailAnswers
 from phvae.risk.questions import whole
 from phvae.risk.sources import Splice
@@ -108,15 +109,17 @@ class Conditioned(TailAnswers):
         n = whole("n_samples", n_samples)
         if covariates is None:
             vae, move = self._exact("cpu"), self._mover(splice)
-            return draw(vae, seed_of(random_state), n, blocks_of(n, shard), move)
+            rows = draw(vae, seed_of(random_state), n, blocks_of(n, shard), move)
+            return (whole_counts(self, block) for block in rows)
         numbers = self._covariates_asked().read(covariates)
         if len(numbers) == 1:
-            rows: Iterator[Array] = self.at(covariates)._draw(n, random_state, splice, shard)
-            return rows
+            of_one: Iterator[Array] = self.at(covariates)._draw(n, random_state, splice, shard)
+            return of_one
         if splice is not None:
             raise ValueError(f"splice = {splice!r} is not for rows with covariates; leave it out")
         c = torch.from_numpy(np.repeat(numbers, n, 0))
-        return draw(self._double("cpu"), seed_of(random_state), len(c), blocks_of(len(c), shard), covariates=c)
+        rows = draw(self._double("cpu"), seed_of(random_state), len(c), blocks_of(len(c), shard), covariates=c)
+        return (whole_counts(self, block) for block in rows)
 
     def _double(self, device: str) -> VAE:
         """The model in double precision, where the result for a row does not depend on the rows beside it."""

@@ -16,6 +16,8 @@ PRIOR: Literal["auto"] = "auto"
 START = "fitted"
 TAIL = "exponential"
 ORIGIN: Literal["auto"] = "auto"
+MISSING = "error"
+COUNTS: Literal["auto"] = "auto"
 SMOOTHNESS: Literal["auto"] = "auto"
 
 BETA = 1.0
@@ -83,6 +85,19 @@ SETTINGS = (
         ORIGIN,
         "origin",
         "Lower end of each column: 'auto' estimates it; or a number, one per column, a dict by name.",
+    ),
+    Setting(
+        "missing",
+        MISSING,
+        "value",
+        "'error' refuses a missing cell; 'model' learns from the cells of its row that are there.",
+    ),
+    Setting(
+        "counts",
+        COUNTS,
+        "columns",
+        "Columns of whole numbers, each the rounding of a value: 'auto' takes those of which half are below 100; or "
+        "their names; None for no column.",
     ),
     Setting("smoothness", SMOOTHNESS, "value", "Weight of the penalty on uneven phases, beside a mean log-likelihood."),
     Setting(

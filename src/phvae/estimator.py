@@ -1,7 +1,5 @@
 """`PHVAE`: the model with the face of a scikit-learn estimator."""
 
-import math
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal, Self
 
@@ -11,24 +9,21 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, DensityMixin, TransformerMixin
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
-from torch import Tensor
 
 from phvae import defaults, modelfile
 from phvae.blocks import BLOCK, Shard
 from phvae.checkpoint import Place
-from phvae.cluster import Clustered
-from phvae.conditioning import Conditioned
 from phvae.distributions import SeriesPhaseType
 from phvae.distributions.zero_atom import ZeroAtom
 from phvae.history import EpochRecord, History
 from phvae.in_memory import fit_table
-from phvae.observation import log_likelihood
+from phvae.observing import observe, observed_rows, refuse_beside_stream
 from phvae.persistence import Verification, pack, require_same_numbers, unpack
 from phvae.preprocessing import Origin, PositiveScaler, column_names, require_non_negative
-from phvae.priors import even_offsets
 from phvae.risk.questions import place
 from phvae.risk.record import TailRecord
 from phvae.risk.sources import Splice
+from phvae.scoring import CHUNK, Scored
 from phvae.settings import device_of
 from phvae.streaming.fitting import ParquetStream, fit_stream, table_or_stream
 from phvae.tables import Table, from_matrix, is_frame, to_matrix
@@ -40,11 +35,8 @@ __all__ = ["PHVAE"]
 
 Array = NDArray[np.float64]
 
-# Laws that are held at once when likelihoods are computed.
-CHUNK = 2**18
 
-
-class PHVAE(Clustered, Conditioned, ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin, BaseEstimator):  # type: ignore[misc]
+class PHVAE(Scored, ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin, BaseEstimator):  # type: ignore[misc]
     """Phase-type variational autoencoder: the joint law of non-negative, heavy-tailed columns.
 
     ``p(x) = ∫ Π_j p(x_j | z) p(z) dz`` with a series phase-type law of ``x_j - origin_j`` for every column ``j`` given
@@ -62,6 +54,9 @@ class PHVAE(Clustered, Conditioned, ClassNamePrefixFeaturesOutMixin, Transformer
         tail: Kind of tail each column has given ``z``: ``"exponential"`` (a phase-type law), ``"weibull"``,
             ``"lognormal"`` or ``"pareto"`` (a power, with an index to estimate).
         origin: Lower end of each column: ``"auto"`` estimates it; or a number, one per column, a dict by name.
+        missing: ``"error"`` refuses a missing cell; ``"model"`` learns from the cells of its row that are there.
+        counts: Columns of whole numbers, each the rounding of a value: ``"auto"`` takes those of which half are below
+            100; or their names; None for no column.
         smoothness: Weight of the penalty on uneven phases, beside a mean log-likelihood.
         beta: Weight of the divergence; 1 makes the objective a lower bound of the log-likelihood.
         epochs: Passes over the rows; 0 leaves every column at its start.
@@ -117,6 +112,8 @@ class PHVAE(Clustered, Conditioned, ClassNamePrefixFeaturesOutMixin, Transformer
         start: str = defaults.START,
         tail: str = defaults.TAIL,
         origin: Origin = defaults.ORIGIN,
+        missing: str = defaults.MISSING,
+        counts: Sequence[str | int] | str | None = defaults.COUNTS,
         smoothness: float | Literal["auto"] = defaults.SMOOTHNESS,
         beta: float = defaults.BETA,
         epochs: int | Literal["auto"] = defaults.EPOCHS,
@@ -140,6 +137,8 @@ class PHVAE(Clustered, Conditioned, ClassNamePrefixFeaturesOutMixin, Transformer
         self.start = start
         self.tail = tail
         self.origin = origin
+        self.missing = missing
+        self.counts = counts
         self.smoothness = smoothness
         self.beta = beta
         self.epochs = epochs
@@ -172,6 +171,11 @@ class PHVAE(Clustered, Conditioned, ClassNamePrefixFeaturesOutMixin, Transformer
         sample_weight: Any = None,
         *,
         covariates: Any = None,
+        lower: Any = None,
+        upper: Any = None,
+        censored: Any = None,
+        entry: Any = None,
+        exit: Any = None,
         checkpoint: Place | None = None,
         resume: Place | None = None,
         callback: Callable[[EpochRecord], Any] | None = None,
@@ -186,50 +190,35 @@ class PHVAE(Clustered, Conditioned, ClassNamePrefixFeaturesOutMixin, Transformer
             covariates: Table with a row for each row of ``X``, of numbers and levels (text, categories, truth values),
                 on which the law of the columns is conditioned: given, not modelled. Then give them in `score` and
                 `sample` too, and ask `at` for the model of one row.
+            lower: Lower ends of cells that are intervals: an array or frame like ``X``, a frame or dict of some of its
+                columns, or one number. NaN leaves a cell as it is.
+            upper: Upper ends, likewise; ``inf`` where a value is only known to be at least the lower end.
+            censored: Which values are only known to be exceeded, True or False, likewise.
+            entry: Value from which on a cell is seen at all, such as a deductible; likewise, 0 for none.
+            exit: Value up to which a cell is seen at all; ``inf`` for none.
             checkpoint: File to keep the state of training in, from which an interrupted fit can go on.
             resume: Such a file of the same fit; the result is that of a fit that was never interrupted.
             callback: Called with the record of every epoch.
         """
         X = table_or_stream(X)
+        beside = {"lower": lower, "upper": upper, "censored": censored, "entry": entry, "exit": exit}
         if isinstance(X, ParquetStream):
-            for name, given in (("sample_weight", sample_weight), ("covariates", covariates)):
-                if given is not None:
-                    raise ValueError(f"{name} is for a table in memory; give a table, such as read_table(path).table")
+            refuse_beside_stream({"sample_weight": sample_weight, "covariates": covariates, **beside})
             self.covariates_ = None
             return fit_stream(self, X, checkpoint=checkpoint, resume=resume, callback=callback)
-        table = self._read(X, reset=True)
+        table, cells, counts = observe(self, X, beside)
         weights = sample_weights(sample_weight, len(table.values))
         return fit_table(
-            self, table, weights, covariates=covariates, checkpoint=checkpoint, resume=resume, callback=callback
+            self,
+            table,
+            weights,
+            covariates=covariates,
+            cells=cells,
+            counts=counts,
+            checkpoint=checkpoint,
+            resume=resume,
+            callback=callback,
         )
-
-    def score_samples(self, X: Any, *, covariates: Any = None) -> Array:
-        """Log-likelihood of each row, in nats and in the user's units, shape ``(n,)``.
-
-        Importance weighted with ``n_importance`` latent points; its error shrinks with their number, and on average it
-        is a lower bound. An exact zero of a column with an atom counts with its probability. A row below the origin of
-        a column has probability zero and scores ``-inf``, which a warning says. With covariates, a row of them for each
-        row of ``X``, it is the likelihood given these.
-        """
-        table = self._read(X, reset=False)
-        self._warn_below_origin(table)
-        x = self._beside(table.values, covariates)
-        device = device_of(self.device)
-        vae = self._double(device)
-        noise = even_offsets(self.n_importance, vae.latent_dim).to(device)
-        at_once = max(1, CHUNK // (len(noise) * x.shape[1]))
-        with torch.no_grad():
-            scores = [_log_likelihood(vae, rows.to(device), noise).cpu() for rows in torch.split(x, at_once)]
-        return np.asarray(torch.cat(scores).numpy())
-
-    def score(self, X: Any, y: Any = None, sample_weight: Any = None, *, covariates: Any = None) -> float:
-        """Mean log-likelihood per row, as in `score_samples`; each row counts as often as its weight says."""
-        scores = self.score_samples(X, covariates=covariates)
-        weights = sample_weights(sample_weight, len(scores))
-        if weights is None:
-            return float(scores.mean())
-        # a row of weight zero is no row, however unlikely it is
-        return float(np.average(scores[weights > 0], weights=weights[weights > 0]))
 
     def sample(
         self,
@@ -280,9 +269,11 @@ class PHVAE(Clustered, Conditioned, ClassNamePrefixFeaturesOutMixin, Transformer
 
     def transform(self, X: Any, *, covariates: Any = None) -> Array:
         """Mean of the latent vector given each row and its covariates, shape ``(n, latent_dim)``."""
-        x = self._beside(self._read(X, reset=False).values, covariates)
+        rows, layout = observed_rows(self, X, {})
+        x = self._beside(rows, covariates)
         device = device_of(self.device)
         vae = self._double(device)
+        vae.encoder.layout = layout
         with torch.no_grad():
             means = [vae.posterior(rows.to(device)).mean.cpu() for rows in torch.split(x, CHUNK)]
         return np.asarray(torch.cat(means).numpy())
@@ -355,6 +346,7 @@ class PHVAE(Clustered, Conditioned, ClassNamePrefixFeaturesOutMixin, Transformer
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.input_tags.positive_only = True
+        tags.input_tags.allow_nan = self.missing == "model"
         tags.transformer_tags.preserves_dtype = []
         return tags
 
@@ -362,37 +354,15 @@ class PHVAE(Clustered, Conditioned, ClassNamePrefixFeaturesOutMixin, Transformer
     def _n_features_out(self) -> int:
         return int(self.settings_["latent_dim"])
 
-    def _read(self, X: Any, *, reset: bool) -> Table:
-        """A table of numbers >= 0 whose columns are those of the fit."""
+    def _read(self, X: Any, *, reset: bool, gaps: bool = False) -> Table:
+        """A table of numbers >= 0 whose columns are those of the fit; with ``gaps`` a cell may be NaN."""
         framed = is_frame(X)
         if not reset:
             check_is_fitted(self)
             if framed:  # other columns explain missing cells better than the other way round
                 validate_data(self, X, reset=False, skip_check_array=True)
-        table = to_matrix(X)
+        table = to_matrix(X, gaps=gaps)
         if reset or not framed:
             validate_data(self, X if framed else table.values, reset=reset, skip_check_array=True)
         require_non_negative(table.values, column_names(table.values.shape[1], table.names))
         return table
-
-    def _warn_below_origin(self, table: Table) -> None:
-        below = table.values < self.scaler_.origin_
-        below &= ~((table.values == 0) & (self.scaler_.zero_share_ > 0))
-        for position in np.flatnonzero(below.any(0)):
-            column = column_names(below.shape[1], self._columns)[position]
-            warnings.warn(
-                f"{int(below[:, position].sum())} of {len(below)} rows lie below the origin "
-                f"{self.scaler_.origin_[position]:.6g} of column {column!r} and have probability zero; "
-                "fit with a lower origin, such as origin=0, if such values can occur",
-                stacklevel=3,
-            )
-
-
-def _log_likelihood(vae: VAE, x: Tensor, noise: Tensor) -> Tensor:
-    """``log (1/K) Σ_k p(x | z_k) p(z_k) / q(z_k | x)`` per row, with the same ``K`` offsets for every row."""
-    posterior: Any = vae.posterior(x)
-    c = vae.layout.covariates(x)
-    z = posterior.mean + posterior.stddev * noise
-    log_ratio = vae.prior_given(c).log_prob(z) - posterior.log_prob(z).sum(-1)
-    fit = log_likelihood(vae.decoder(vae.beside(z, c)), x, vae.layout)
-    return torch.logsumexp(fit + log_ratio, 0) - math.log(len(noise))

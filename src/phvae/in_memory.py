@@ -1,6 +1,6 @@
 """A fit to a table in memory: the fit of `phvae.PHVAE`, from the table to the attributes of the estimator."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -8,10 +8,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from phvae import assembly
+from phvae import assembly, cell_units
 from phvae.checkpoint import Place, fingerprint
 from phvae.covariates import Covariates
 from phvae.history import EpochRecord
+from phvae.observed import Cells
 from phvae.preprocessing import PositiveScaler, rounded
 from phvae.risk.record import TailRecord
 from phvae.settings import batch_size_of, resolve
@@ -33,23 +34,43 @@ def fit_table(
     sample_weight: Array | None,
     *,
     covariates: Any = None,
+    cells: Cells | None = None,
+    counts: Sequence[int] = (),
     checkpoint: Place | None = None,
     resume: Place | None = None,
     callback: Callable[[EpochRecord], Any] | None = None,
 ) -> Model:
-    """Fit an estimator to a table; arguments and result as in `phvae.PHVAE.fit`."""
+    """Fit an estimator to a table; arguments and result as in `phvae.PHVAE.fit`.
+
+    Args:
+        model: Estimator to fit.
+        table: Its table.
+        sample_weight: Weights of the rows.
+        covariates: What the law of the columns is conditioned on.
+        cells: What is known of the cells, where that is not their values.
+        counts: Positions of the columns that are counts.
+        checkpoint: File to keep the state of training in.
+        resume: Such a file to go on from.
+        callback: Called with the record of every epoch.
+    """
     given, shape = model.get_params(), table.values.shape
     # a weight counts rows: what depends on their number is that of the rows they stand for
     n_rows = shape[0] if sample_weight is None else round(float(sample_weight.sum()))
     encoding, c = read_covariates(covariates, table, sample_weight)
-    rows = np.concatenate((table.values, c), 1) if encoding else table.values
+    known = table.values if cells is None else cells.rows(cells.layout)
+    rows = np.concatenate((known, c), 1) if encoding else known
     places, weights = distinct_rows(rows, sample_weight, batch_size_of(given, n_rows, shape[1]))
     settings = resolve(given, n_rows, shape[1], len(places), c.shape[1])
-    values = table.values if len(places) == shape[0] and weights is None else table.values[places]
     with _rows_as_given(places):
-        scaler = PositiveScaler(model.origin).fit(values, table.names, weights)
-    u = rounded(scaler.transform(values))
-    volume = scaler.log_volume(values)
+        if cells is None:
+            values = table.values if len(places) == shape[0] and weights is None else table.values[places]
+            scaler = PositiveScaler(model.origin).fit(values, table.names, weights)
+            u, volume = rounded(scaler.transform(values)), scaler.log_volume(values)
+        else:
+            used = Cells.of_rows(known[places], cells.layout)
+            scaler = cell_units.fit_scaler(used, model.origin, table.names, weights)
+            u, volume = cell_units.unit_free(used, scaler).rows(cells.layout), cell_units.log_volume(used, scaler)
+            settings["layout"] = cells.layout.as_dict() | {"n_covariates": c.shape[1]}
     u = np.concatenate((u, c[places]), 1) if encoding else u
     settings |= assembly.settle_phases(u, scaler.zero_share_, volume, settings, weights)
     vae, history, _, found = assembly.fit(
@@ -64,9 +85,9 @@ def fit_table(
         progress=None if model.verbose else False,
     )
     assembly.to_users_units(vae, scaler)
-    model.settings_ = settings | found
+    model.settings_ = settings | found | {"counts": list(counts)}
     model.scaler_, model.vae_, model.history_ = scaler, vae, history
-    model.tail_record_ = TailRecord.of(table.values, sample_weight)
+    model.tail_record_ = TailRecord.of(table.values if cells is None else cells.seen(counts), sample_weight)
     model.table_kind_ = table.kind
     model.covariates_ = encoding
     digested = (rows,) if sample_weight is None else (rows, sample_weight)

@@ -44,6 +44,11 @@ class Layout:
         return self.width == self.n_columns
 
     @property
+    def partial(self) -> bool:
+        """Whether rows say less or more than the values of their cells."""
+        return self.intervals or self.truncated
+
+    @property
     def truncated(self) -> bool:
         """Whether rows have bounds of truncation."""
         return self.entry or self.exit

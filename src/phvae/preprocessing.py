@@ -68,18 +68,33 @@ class PositiveScaler:
         scaler.origin_, scaler.scale_, scaler.zero_share_ = origin, scale, zero_share
         return scaler
 
-    def fit(self, x: Array, names: Sequence[object] | None = None, sample_weight: Array | None = None) -> Self:
+    def fit(
+        self,
+        x: Array,
+        names: Sequence[object] | None = None,
+        sample_weight: Array | None = None,
+        *,
+        used: NDArray[np.bool_] | None = None,
+        automatic: Sequence[float | None] | None = None,
+    ) -> Self:
         """Learn origin, scale and share of zeros of each column.
 
         Args:
             x: Finite values, shape ``(n, D)``.
             names: Column names for messages and for ``origin`` given by name; ``x0, x1, ...`` when omitted.
             sample_weight: Positive weights of the rows, shape ``(n,)``.
+            used: Which values to look at, shape ``(n, D)``; None for all.
+            automatic: What ``"auto"`` stands for in each column, where that is not to be estimated from these values.
         """
         labels = column_names(x.shape[1], names)
         require_non_negative(x, labels)
         given = _endpoints(self.origin, labels)
-        columns = [_fit_column(x[:, j], sample_weight, given[j], labels[j]) for j in range(x.shape[1])]
+        if automatic is not None:
+            given = [end if start is None else start for start, end in zip(given, automatic, strict=True)]
+        if used is None:
+            columns = [_fit_column(x[:, j], sample_weight, given[j], labels[j]) for j in range(x.shape[1])]
+        else:
+            columns = [_fit_part(x[:, j], used[:, j], sample_weight, given[j], labels[j]) for j in range(x.shape[1])]
         self.origin_ = np.array([origin for origin, _, _ in columns])
         self.scale_ = np.array([scale for _, scale, _ in columns])
         self.zero_share_ = np.array([share for _, _, share in columns])
@@ -191,6 +206,21 @@ def _fit_column(x: Array, mass: Array | None, given: float | None, label: str) -
             f"is {x.max():g}, beyond {WIDEST:g} times the median excess {scale:g}; remove the row or check its unit",
         )
     return origin, scale, 1 - n / (x.size if mass is None else float(mass.sum()))
+
+
+def _fit_part(
+    x: Array, used: NDArray[np.bool_], mass: Array | None, given: float | None, label: str
+) -> tuple[float, float, float]:
+    """The same of some values of a column."""
+    rows = np.flatnonzero(used)
+    if not len(rows):
+        raise DataError(f"column {label!r} has no value in any row; it has no law to learn: drop it")
+    try:
+        return _fit_column(x[rows], None if mass is None else mass[rows], given, label)
+    except DataError as error:
+        if error.row is None:
+            raise
+        raise DataError(error.what, int(rows[error.row]), error.fault) from None
 
 
 def _origin_too_high(x: Array, positive: Array, origin: float, label: str) -> DataError:

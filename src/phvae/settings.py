@@ -15,6 +15,7 @@ __all__ = ["batch_size_of", "resolve", "seed_of"]
 SCHEDULES = ("cosine", "step")
 PRIORS = ("normal", "mixture")
 STARTS = ("fitted", "geometric")
+MISSING = ("error", "model")
 TAILS = ("exponential", "weibull", "lognormal", "pareto")
 AUTOMATIC = (
     "n_phases",
@@ -166,6 +167,7 @@ _RULES: dict[str, Rule] = {
     "prior": _one_of(PRIORS),
     "start": _one_of(STARTS),
     "tail": _one_of(TAILS),
+    "missing": _one_of(MISSING),
     "smoothness": _NON_NEGATIVE,
     "beta": _NON_NEGATIVE,
     "epochs": _at_least(0),

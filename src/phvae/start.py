@@ -28,6 +28,7 @@ from phvae.kernels import series
 __all__ = ["STRENGTHS", "Marginals", "fit_marginals", "reachable", "roughness"]
 
 Array = npt.NDArray[np.float64]
+Scores = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 
 # Strengths on offer, strongest first: each fit starts from the one before, every second one also from the beginning,
 # because what is smooth may have led to a lower hill.
@@ -102,8 +103,29 @@ def fit_marginals(
     used, mass = _checked(x, n_phases, mask, weights, strengths)
     values = x.detach().cpu().double().numpy()
     sketches = [sketch(values[used[:, d], d], mass[used[:, d]], d) for d in range(values.shape[1])]
+    return fit_sketches(sketches, n_phases, strengths)
+
+
+def fit_sketches(
+    sketches: list["Sketch"],
+    n_phases: int,
+    strengths: tuple[float, ...] = STRENGTHS,
+    *,
+    scores: Scores | None = None,
+    ends: list[Array] | None = None,
+) -> Marginals:
+    """`fit_marginals` of columns that are sketches.
+
+    Args:
+        sketches: Points and weights of the cells of each column.
+        n_phases: Number of phases m.
+        strengths: As in `fit_marginals`.
+        scores: Log-likelihood of cells and its gradient, as in `climb`; that of exact values when omitted.
+        ends: What `scores` is given of the cells of each column, (cells, k), where that is not their point.
+    """
     offered = torch.tensor(strengths, dtype=torch.float64)
-    parts = [_fit_block(sketches[d : d + BLOCK], n_phases, offered) for d in range(0, len(sketches), BLOCK)]
+    blocks = [slice(d, d + BLOCK) for d in range(0, len(sketches), BLOCK)]
+    parts = [_fit_block(sketches[d], n_phases, offered, scores, None if ends is None else ends[d]) for d in blocks]
     point, strength, evidence = (torch.cat(part) for part in zip(*parts, strict=True))
     initial, rates = natural(point)
     total = torch.tensor([s.weights.sum() for s in sketches], dtype=torch.float64)
@@ -186,23 +208,27 @@ def natural(point: Tensor) -> tuple[Tensor, Tensor]:
     return logits.softmax(-1), log_increments.exp().cumsum(-1)
 
 
-def _fit_block(sketches: list[Sketch], m: int, strengths: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _fit_block(
+    sketches: list[Sketch], m: int, strengths: Tensor, scores: Scores | None, ends: list[Array] | None
+) -> tuple[Tensor, Tensor, Tensor]:
     """Point (D, 2m), chosen strength (D,) and evidence (D, S)."""
     cells = max(len(s.x) for s in sketches)
     # Short sketches are filled up with a value of their own at weight zero.
-    x = torch.tensor(np.array([np.pad(s.x, (0, cells - len(s.x)), mode="edge") for s in sketches]))
+    points = [s.x[:, None] for s in sketches] if ends is None else ends
+    padded = np.array([np.pad(part, ((0, cells - len(part)), (0, 0)), mode="edge") for part in points])
+    x = torch.tensor(padded[..., 0] if ends is None else padded)
     weights = torch.tensor(np.array([np.pad(s.weights, (0, cells - len(s.x))) for s in sketches]))
     beginning = torch.stack([geometric(s, m) for s in sketches])
     # All logits together move no law: curvature one along that direction makes the determinant below finite.
     together = torch.cat([torch.ones(m, dtype=torch.float64), torch.zeros(m, dtype=torch.float64)])
     path: list[Tensor] = []
-    evidence = x.new_full((len(x), len(strengths)), -torch.inf)
+    evidence = weights.new_full((len(x), len(strengths)), -torch.inf)
     for i, strength in enumerate(strengths):
         prior = penalty(m, float(strength))
         restarted = i % 2 == 0
-        point, value, curvature = climb(x, weights, path[-1] if i else beginning, prior)
+        point, value, curvature = climb(x, weights, path[-1] if i else beginning, prior, scores=scores)
         if i and restarted:
-            fresh = climb(x, weights, beginning, prior)
+            fresh = climb(x, weights, beginning, prior, scores=scores)
             higher = fresh[1] > value
             point = torch.where(higher[:, None], fresh[0], point)
             value = torch.where(higher, fresh[1], value)
@@ -247,12 +273,12 @@ def climb(
     *,
     arrived: float = ARRIVED,
     steps: int = 100,
-    scores: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]] | None = None,
+    scores: Scores | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Levenberg-Marquardt ascent of P penalised likelihoods at once, the scores' outer products as curvature.
 
     Args:
-        x, weights: (P, cells).
+        x, weights: (P, cells); x may have further axes, if `scores` is given.
         start: (P, 2m), or any coordinates that `scores` knows.
         prior: (2m, 2m), from `penalty`.
         arrived: a problem whose predicted gain and real gain fall below this drops out.

@@ -15,6 +15,7 @@ from phvae.encoders import GaussianEncoder
 from phvae.layout import Layout
 from phvae.observation import log_likelihood
 from phvae.priors import ConditionalPrior, Prior, divergence_per_dimension
+from phvae.truncation import POINTS, log_acceptance
 
 __all__ = ["VAE", "GaussianEncoder", "GenerativeModel", "Terms"]
 
@@ -97,6 +98,9 @@ class VAE(GenerativeModel):
     With covariates ``c``, the last ``n_covariates`` numbers of every row, all three are conditioned on them:
     ``p(x | c) = ∫ p(x | z, c) p(z | c) dz``. The decoder is then one of ``(z, c)``; `given` is the model of one ``c``.
 
+    The likelihood of a row that is seen only within bounds is ``p(x) / P(a row lies within them)``. The posterior of
+    its ``z`` is that of any other row, for the divisor does not depend on ``z``.
+
     Args:
         encoder: ``x -> q(z | x)``, or ``(x, c) -> q(z | x, c)``.
         decoder: ``z -> p(x | z)``, or ``(z, c) -> p(x | z, c)``.
@@ -133,7 +137,7 @@ class VAE(GenerativeModel):
     @property
     def capturable(self) -> bool:
         """Whether the likelihood on a GPU looks at no number, so that a graph can be made of a step."""
-        return self.decoder.capturable and not self.layout.intervals and not self.layout.truncated
+        return self.decoder.capturable and not self.layout.partial
 
     @property
     def latent_dim(self) -> int:
@@ -196,6 +200,8 @@ class VAE(GenerativeModel):
         z = _draws(posterior, () if n_samples == 1 else (n_samples,), generator, part)
         outputs = self.decoder.outputs(self.beside(z, c))
         fit = _row_mean(log_likelihood(self.decoder.law(outputs), x, self.layout))
+        if self.layout.truncated:
+            fit = fit - self.log_acceptance(x, generator=generator)
         kl = _row_mean(self.prior_given(c).divergence(posterior, z).double())
         few = outputs[..., : ROUGHNESS_ROWS if part is None else max(0, ROUGHNESS_ROWS - part[0]), :, :]
         rough = penalty and few.shape[-3] > 0
@@ -232,7 +238,12 @@ class VAE(GenerativeModel):
             log_ratio = prior.log_prob(z) - posterior.log_prob(z).sum(-1)
             fit = log_likelihood(self.decoder(self.beside(z, c)), x, self.layout)
             totals.append(torch.logsumexp(fit + log_ratio, 0))
-        return torch.logsumexp(torch.stack(totals), 0) - math.log(n_importance)
+        estimate = torch.logsumexp(torch.stack(totals), 0) - math.log(n_importance)
+        return estimate - self.log_acceptance(x, generator=generator) if self.layout.truncated else estimate
+
+    def log_acceptance(self, x: Tensor, *, n_points: int = POINTS, generator: torch.Generator | None = None) -> Tensor:
+        """Log of the probability that a row lies within the bounds of each row; see `phvae.truncation`."""
+        return log_acceptance(self, x, n_points=n_points, generator=generator)
 
     @torch.no_grad()
     def generate(self, n: int, *, covariates: Tensor | None = None, generator: torch.Generator | None = None) -> Tensor:

@@ -29,7 +29,7 @@ def fit(
     output: Annotated[Path, typer.Option("--output", "-o", metavar="MODEL", help="File to write the model to.")],
     columns: options.Columns = None,
     where: options.Where = None,
-    missing: options.Missing = "error",
+    missing: options.MissingInFit = "error",
     weights: options.Weights = None,
     delimiter: options.Delimiter = None,
     decimal: options.Decimal = ".",
@@ -51,9 +51,12 @@ def fit(
     for place in (output, kept):
         options.require_place(place)
     given = {name: _as_setting(name, text) for name, text in settings.items() if text is not None}
+    if missing == "model":
+        given["missing"], missing = missing, "error"
     if resume is not None:
         given.setdefault("random_state", _seed_of(resume))
     beside = ["--weights"] if weights is not None else []
+    beside += ["--missing model"] if "missing" in given else []
     rows: Any = options.stream(talk, table, always=stream, columns=columns, where=where, missing=missing, beside=beside)
     extras: dict[str, Any] = {}
     named: Callable[[], AbstractContextManager[None]] = nullcontext
@@ -108,6 +111,8 @@ def register(app: typer.Typer) -> None:
             annotation=Annotated[str | None, _option(setting)],
         )
         for setting in defaults.SETTINGS
+        # the command has its own, which can leave rows out as well
+        if setting.name != "missing"
     ]
     fit.__signature__ = signature.replace(parameters=[*parameters, *offered])  # type: ignore[attr-defined]
     app.command()(command(fit))
@@ -137,6 +142,8 @@ def _as_setting(name: str, text: str) -> Any:
     if form == "origin" and "=" in text:
         pairs = (part.rpartition("=") for part in text.split(","))
         return {column.strip(): options.as_value(value) for column, _, value in pairs}
+    if form == "columns" and text != "auto":
+        return [name.strip() for name in text.split(",")]
     if form == "origin" and "," in text:
         return [options.as_value(value) for value in text.split(",")]
     return options.as_value(text)

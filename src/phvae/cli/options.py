@@ -19,6 +19,7 @@ __all__ = [
     "Decimal",
     "Delimiter",
     "Missing",
+    "MissingInFit",
     "Model",
     "Source",
     "Weights",
@@ -44,6 +45,10 @@ Columns = Annotated[
 ]
 Where = Annotated[str | None, typer.Option("--where", help="Rows to read, such as 'loss > 10 and kind != \"x\"'.")]
 Missing = Annotated[str, typer.Option("--missing", help="A row with a missing cell is an error, or dropped: drop.")]
+MissingInFit = Annotated[
+    str,
+    typer.Option("--missing", help="A row with a missing cell is an error, or dropped: drop, or has a gap: model."),
+]
 Weights = Annotated[
     str | None, typer.Option("--weights", metavar="COLUMN", help="Column that says how many rows each row stands for.")
 ]

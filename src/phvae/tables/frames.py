@@ -52,27 +52,29 @@ def is_frame(data: Any) -> bool:
     return bool(nw.dependencies.is_into_dataframe(data))
 
 
-def to_matrix(data: Any, *, name: str = "X") -> Table:
+def to_matrix(data: Any, *, name: str = "X", gaps: bool = False, infinite: bool = False) -> Table:
     """Read a table into a float64 matrix of finite numbers.
 
     Args:
         data: A pandas, polars or Arrow table, or anything numpy reads as an array of shape ``(n, D)``.
         name: What messages call the table.
+        gaps: Whether a cell may be missing, which is NaN then.
+        infinite: Whether numbers may be infinite.
 
     >>> import polars as pl
     >>> to_matrix(pl.DataFrame({"loss": [1, 2], "days": [0.5, 3.0]}))
     Table(values=array([[1. , 0.5], [2. , 3. ]]), names=['loss', 'days'], kind='polars')
     """
     if is_frame(data):
-        return _from_frame(data, name)
+        return _from_frame(data, name, gaps, infinite)
     if hasattr(data, "collect") and hasattr(data, "collect_schema"):
         raise ValueError(f"{name} is a lazy frame; give {name}.collect()")
     if nw.dependencies.is_into_series(data):
         raise ValueError(f"{name} is a single column; give a table, such as frame[['column']]. Expected 2D input")
     if hasattr(data, "toarray") and hasattr(data, "nnz"):
         raise ValueError(f"{name} is sparse, and sparse data are not supported; give {name}.toarray()")
-    values = _numbers(np.asarray(data), name)
-    _require_finite(values, [f"x{j}" for j in range(values.shape[1])])
+    values = _numbers(np.asarray(data), name, gaps=gaps)
+    _require_finite(values, [f"x{j}" for j in range(values.shape[1])], gaps, infinite)
     return Table(values, None, "numpy")
 
 
@@ -96,7 +98,7 @@ def from_matrix(values: Array, names: list[Any] | None, kind: Any) -> Any:
     return frame
 
 
-def _from_frame(data: Any, name: str) -> Table:
+def _from_frame(data: Any, name: str, gaps: bool, infinite: bool) -> Table:
     labels = list(getattr(data, "column_names", data.columns))
     _require_distinct(labels, name)
     frame = nw.from_native(data, eager_only=True)
@@ -104,22 +106,28 @@ def _from_frame(data: Any, name: str) -> Table:
     values = np.empty((len(frame), len(labels)))
     _require_2d(values, name)
     for j, label in enumerate(labels):
-        values[:, j] = _column(frame.get_column(label), label)
-    _require_finite(values, labels)
+        values[:, j] = _column(frame.get_column(label), label, gaps)
+    _require_finite(values, labels, gaps, infinite)
     return Table(values, labels, kind)
 
 
-def _column(series: "nw.Series[Any]", label: Any) -> Array:
+def _column(series: "nw.Series[Any]", label: Any, gaps: bool) -> Array:
     if not (series.dtype.is_numeric() or series.dtype in (nw.Boolean, nw.Object, nw.Unknown)):
         raise ValueError(
             f"column {label!r} is {series.dtype}, not numbers{_example(series)}; drop it or turn it into numbers"
         )
     missing = series.is_null()
+    if missing.any() and gaps:
+        present = ~missing.to_numpy().astype(bool)
+        column = np.full(len(series), np.nan)
+        if present.any():
+            column[present] = _column(series.drop_nulls(), label, gaps)
+        return column
     if missing.any():
         raise _not_a_number(label, int(missing.arg_true()[0]), "missing (NaN)", int(missing.sum()))
     column = series.to_numpy()
     if column.dtype == object:
-        return _numbers(column[:, None], f"column {label!r}", [label])[:, 0]
+        return _numbers(column[:, None], f"column {label!r}", [label], gaps)[:, 0]
     return column.astype(np.float64)
 
 
@@ -128,7 +136,7 @@ def _example(series: "nw.Series[Any]") -> str:
     return f" (such as {known[0]!r})" if len(known) else ""
 
 
-def _numbers(array: NDArray[Any], name: str, labels: list[Any] | None = None) -> Array:
+def _numbers(array: NDArray[Any], name: str, labels: list[Any] | None = None, gaps: bool = False) -> Array:
     """An array as float64, or the sentence that says which entry is no number."""
     if array.dtype.kind == "c":
         raise ValueError("Complex data not supported; give real numbers")
@@ -141,15 +149,18 @@ def _numbers(array: NDArray[Any], name: str, labels: list[Any] | None = None) ->
     if array.dtype.kind in "USMm":
         raise ValueError(f"{name} holds {array.dtype} (such as {array.flat[0]}), not numbers; turn it into numbers")
     if array.dtype.kind == "O":
-        return _objects(array, labels)
+        return _objects(array, labels, gaps)
     return array.astype(np.float64, copy=False)
 
 
-def _objects(array: NDArray[Any], labels: list[Any] | None) -> Array:
+def _objects(array: NDArray[Any], labels: list[Any] | None, gaps: bool) -> Array:
     """Numbers out of Python objects, one by one."""
     values = np.empty(array.shape)
     for (row, j), entry in np.ndenumerate(array):
         label = f"x{j}" if labels is None else labels[j]
+        if entry is None and gaps:
+            values[row, j] = np.nan
+            continue
         if entry is None:
             raise _not_a_number(label, row, "missing (NaN)")
         if isinstance(entry, str | bytes):
@@ -174,12 +185,12 @@ def _require_distinct(labels: list[Any], name: str) -> None:
             raise ValueError(f"{name} has two columns {label!r}, at positions {first} and {position}; rename one")
 
 
-def _require_finite(values: Array, labels: list[Any]) -> None:
+def _require_finite(values: Array, labels: list[Any], gaps: bool, infinite: bool) -> None:
     # a finite sum has finite terms: one pass, without a temporary of the size of the data
     with np.errstate(over="ignore", invalid="ignore"):
         if np.isfinite(values.sum()):
             return
-    wrong = ~np.isfinite(values)
+    wrong = ~np.isfinite(values) & ~(np.isnan(values) & gaps) & ~(np.isinf(values) & infinite)
     if wrong.any():
         row, j = divmod(int(wrong.argmax()), values.shape[1])
         entry = values[row, j]
@@ -189,4 +200,5 @@ def _require_finite(values: Array, labels: list[Any]) -> None:
 
 def _not_a_number(label: Any, row: int, what: str, count: int = 1) -> DataError:
     others = f" and {count - 1} more" if count > 1 else ""
-    return DataError(f"column {label!r}", row, f"is {what}{others}; remove the row or fill in a number")
+    learn = ", or set missing to 'model'" if what.startswith("missing") else ""
+    return DataError(f"column {label!r}", row, f"is {what}{others}; remove the row or fill in a number{learn}")

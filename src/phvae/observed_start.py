@@ -1,0 +1,111 @@
+"""Start laws of columns of which not everything is known: maximum likelihood under censoring and truncation."""
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from phvae.distributions.phase_type import SeriesPhaseType
+from phvae.observed import Cells
+from phvae.start import STRENGTHS, Marginals, Sketch, cells, fit_sketches, natural
+
+__all__ = ["fit_cells", "representatives"]
+
+Array = npt.NDArray[np.float64]
+
+# Different cells of a column that are kept one by one; of more, neighbours become one.
+KEPT = 2000
+# Singles at either end of a group of neighbouring cells, and rows beyond a cell for each row in it.
+TOP, BOTTOM = 200, 80
+
+
+def fit_cells(data: Cells, *, n_phases: int = 10, weights: Array | None = None) -> Marginals:
+    """Fit one series phase-type law to every column of unit-free cells, as `phvae.start.fit_marginals` does to values.
+
+    The likelihood of a cell is ``f(x)`` or ``P(lower < X <= upper)``, over ``P(entry < X <= exit)`` of its own column.
+    A cell that is missing, or an exact zero, is left out.
+
+    Args:
+        data: Unit-free cells.
+        n_phases: Number of phases.
+        weights: Weight of each row, shape ``(n,)``.
+
+    >>> x = np.linspace(0.01, 3, 400)[:, None]
+    >>> law = fit_cells(Cells(x, x + 1e-9), n_phases=2)
+    >>> bool(abs(float(SeriesPhaseType(law.initial, law.rates).mean) - x.mean()) < 0.05)
+    True
+    """
+    columns = [_column(data, j, weights) for j in range(data.lower.shape[1])]
+    sketches = [Sketch(points, mass) for points, _, mass in columns]
+    return fit_sketches(sketches, n_phases, STRENGTHS, ends=[ends for _, ends, _ in columns], scores=_scores)
+
+
+def representatives(data: Cells) -> Array:
+    """One value for every cell, shape ``(n, D)``: the lower end, or half of the upper one where that is all; else 0."""
+    below, above = data.lower, data.upper
+    with np.errstate(invalid="ignore"):
+        middle = np.where(above < np.inf, (np.maximum(below, 0) + above) / 2, np.maximum(below, 0))
+    points: Array = np.where(below == above, below, middle)
+    return points
+
+
+def _column(data: Cells, j: int, weights: Array | None) -> tuple[Array, Array, Array]:
+    """What is different in a column: points, ascending (c,), ends and bounds (c, 4), and weights (c,)."""
+    lower, upper = data.lower[:, j], data.upper[:, j]
+    first = np.full_like(lower, -np.inf) if data.entry is None else data.entry[:, j]
+    last = np.full_like(lower, np.inf) if data.exit is None else data.exit[:, j]
+    mass = np.ones_like(lower) if weights is None else weights
+    exact = lower == upper
+    lower = np.where(~exact & (lower <= 0), -np.inf, lower)
+    # what is as wide as the bounds says nothing, and where a value is zero the likelihood is unbounded
+    used = np.where(exact, lower > 0, (lower > first) | (upper < last)) & (mass > 0)
+    ends = np.stack((lower, upper, first, last), 1)[used]
+    points = representatives(data)[used, j]
+    distinct, place = np.unique(ends, axis=0, return_inverse=True)
+    total: Array = np.bincount(place.reshape(-1), weights=mass[used]).astype(np.float64)
+    stands = np.zeros(len(distinct))
+    stands[place.reshape(-1)] = points
+    order = np.argsort(stands, kind="stable")
+    stands, distinct, total = stands[order], distinct[order], total[order]
+    if len(stands) > KEPT:
+        stands, distinct, total = _thinned(stands, distinct, total)
+    return stands, distinct, total
+
+
+def _thinned(points: Array, ends: Array, mass: Array) -> tuple[Array, Array, Array]:
+    """Fewer cells: of neighbours of one kind with the same bounds, one of mean ends and the weight of all."""
+    exact = ends[:, 0] == ends[:, 1]
+    kind = exact + 2 * np.isfinite(ends[:, 0]) + 4 * np.isfinite(ends[:, 1])
+    keys = np.column_stack((kind, ends[:, 2:]))
+    groups, group = np.unique(keys, axis=0, return_inverse=True)
+    parts = []
+    if len(groups) > 20:
+        # bounds of so many kinds are not averaged: every cell of neighbours is the one in their middle
+        firsts = cells(mass, top=TOP, bottom=BOTTOM)
+        middles = (firsts + np.append(firsts[1:], len(mass)) - 1) // 2
+        return points[middles], ends[middles], np.add.reduceat(mass, firsts)
+    for number in range(len(groups)):
+        own = np.flatnonzero(group.reshape(-1) == number)
+        firsts = cells(mass[own], top=TOP, bottom=BOTTOM)
+        total = np.add.reduceat(mass[own], firsts)
+        # infinite ends are the same in the whole group
+        mean = np.add.reduceat(mass[own, None] * ends[own], firsts) / total[:, None]
+        middle = np.add.reduceat(mass[own] * points[own], firsts) / total
+        parts.append((middle, mean, total))
+    points, ends, mass = (np.concatenate(part) for part in zip(*parts, strict=True))
+    order = np.argsort(points, kind="stable")
+    return points[order], ends[order], mass[order]
+
+
+def _scores(ends: Tensor, point: Tensor) -> tuple[Tensor, Tensor]:
+    """Log-likelihood of every cell (P, c) from its ends and bounds (P, c, 4), and its gradient (P, c, 2m)."""
+    # a copy of the law for every cell makes the gradient come out per cell
+    own = point[:, None].expand(*ends.shape[:2], point.shape[-1]).clone().requires_grad_()
+    law = SeriesPhaseType._build(*natural(own), validate_args=False)
+    lower, upper, first, last = ends.unbind(-1)
+    exact = lower == upper
+    within = law.log_interval(torch.where(exact, -torch.inf, lower), torch.where(exact, torch.inf, upper))
+    density = law.log_prob(torch.where(exact, lower, law.mean.detach()))
+    value = torch.where(exact, density, within) - law.log_interval(first, last)
+    (slope,) = torch.autograd.grad(value.sum(), own)
+    return value.detach(), slope

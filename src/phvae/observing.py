@@ -1,0 +1,78 @@
+"""From what a user gives beside a table to rows that say what is known, for `phvae.PHVAE`."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from phvae.layout import Layout
+from phvae.observed import Cells, count_columns, read_cells
+from phvae.preprocessing import column_names
+from phvae.tables import Table
+from phvae.vae import VAE
+
+if TYPE_CHECKING:
+    from phvae.estimator import PHVAE
+
+__all__ = ["acceptance", "observe", "observed_rows", "refuse_beside_stream", "whole_counts"]
+
+Array = NDArray[np.float64]
+
+# Latent points that the probability of being seen is a mean over in scores: its logarithm is then off by 1e-4 or so.
+ACCEPTANCE_POINTS = 2**13
+
+
+def observe(model: "PHVAE", X: Any, beside: Mapping[str, Any]) -> tuple[Table, Cells | None, list[int]]:
+    """The table of a fit, what is known of its cells where that is not their values, and which columns are counts."""
+    gaps = model.missing == "model"
+    table = model._read(X, reset=True, gaps=gaps or _some(beside))
+    labels = column_names(table.values.shape[1], table.names)
+    counts = count_columns(model.counts, table.values, labels)
+    if not counts and not _some(beside) and not np.isnan(table.values).any():
+        return table, None, []
+    cells = read_cells(table.values, labels, **beside, counts=counts, gaps=gaps)
+    return table, cells if cells.layout.partial else None, counts
+
+
+def observed_rows(model: "PHVAE", X: Any, beside: Mapping[str, Any]) -> tuple[Array, Layout]:
+    """Rows for a fitted model, and what their slices are: all that it was fitted to, and what is given here."""
+    gaps = model.missing == "model"
+    table = model._read(X, reset=False, gaps=gaps or _some(beside))
+    labels = column_names(table.values.shape[1], model._columns)
+    counts = model.settings_.get("counts", [])
+    cells = read_cells(table.values, labels, **beside, counts=counts, gaps=gaps)
+    own, found = model.vae_.layout, cells.layout
+    layout = replace(own, intervals=own.intervals or found.intervals, entry=found.entry, exit=found.exit)
+    return cells.rows(layout), layout
+
+
+def whole_counts(model: "PHVAE", rows: Array) -> Array:
+    """Draws with the columns that are counts rounded to whole numbers."""
+    counts = model.settings_.get("counts", [])
+    if not counts:
+        return rows
+    rows = rows.copy()
+    # up from the middle, as the intervals of `read_cells` are
+    rows[:, counts] = np.ceil(rows[:, counts] - 0.5) + 0.0
+    return rows
+
+
+def acceptance(vae: VAE, x: Tensor) -> Tensor:
+    """Log of the probability that a row lies within the bounds of each row, from points that are always the same."""
+    generator = torch.Generator(x.device).manual_seed(0)
+    return vae.log_acceptance(x, n_points=ACCEPTANCE_POINTS, generator=generator)
+
+
+def refuse_beside_stream(beside: Mapping[str, Any]) -> None:
+    """What comes beside the values of a table is for one in memory."""
+    for name, value in beside.items():
+        if value is not None:
+            raise ValueError(f"{name} is for a table in memory; give a table, such as read_table(path).table")
+
+
+def _some(beside: Mapping[str, Any]) -> bool:
+    return any(value is not None for value in beside.values())

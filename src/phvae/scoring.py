@@ -1,0 +1,95 @@
+"""How likely rows are under a fitted model, and what it says of the cells that are not there."""
+
+import math
+import warnings
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from phvae.cluster import Clustered
+from phvae.conditioning import Conditioned
+from phvae.observation import log_likelihood
+from phvae.observing import acceptance, observed_rows
+from phvae.preprocessing import column_names
+from phvae.priors import even_offsets
+from phvae.settings import device_of
+from phvae.vae import VAE
+from phvae.weights import sample_weights
+
+__all__ = ["CHUNK", "Scored"]
+
+Array = NDArray[np.float64]
+
+# Laws that are held at once when likelihoods are computed.
+CHUNK = 2**18
+
+
+class Scored(Clustered, Conditioned):
+    """The methods of `phvae.PHVAE` that look at rows, here or on a cluster."""
+
+    def score_samples(
+        self: Any,
+        X: Any,
+        *,
+        covariates: Any = None,
+        lower: Any = None,
+        upper: Any = None,
+        censored: Any = None,
+        entry: Any = None,
+        exit: Any = None,
+    ) -> Array:
+        """Log-likelihood of each row, in nats and in the user's units, shape ``(n,)``.
+
+        Importance weighted with ``n_importance`` latent points; its error shrinks with their number, and on average it
+        is a lower bound. An exact zero of a column with an atom counts with its probability. A row below the origin of
+        a column has probability zero and scores ``-inf``, which a warning says. Cells that are censored, counts or
+        missing count with their probability, and a truncated row with its share of what is seen. Arguments as in
+        `fit`; with covariates, a row of them for each row of ``X``, it is the likelihood given these.
+        """
+        beside = {"lower": lower, "upper": upper, "censored": censored, "entry": entry, "exit": exit}
+        rows, layout = observed_rows(self, X, beside)
+        self._warn_below_origin(rows[:, layout.n_columns * layout.intervals :][:, : layout.n_columns])
+        x = self._beside(rows, covariates)
+        device = device_of(self.device)
+        vae = self._double(device)
+        vae.encoder.layout = layout
+        noise = even_offsets(self.n_importance, vae.latent_dim).to(device)
+        at_once = max(1, CHUNK // (len(noise) * layout.n_columns))
+        with torch.no_grad():
+            scores = [_log_likelihood(vae, rows.to(device), noise).cpu() for rows in torch.split(x, at_once)]
+        return np.asarray(torch.cat(scores).numpy())
+
+    def score(self: Any, X: Any, y: Any = None, sample_weight: Any = None, **beside: Any) -> float:
+        """Mean log-likelihood per row, as in `score_samples`; each row counts as often as its weight says."""
+        scores = self.score_samples(X, **beside)
+        weights = sample_weights(sample_weight, len(scores))
+        if weights is None:
+            return float(scores.mean())
+        # a row of weight zero is no row, however unlikely it is
+        return float(np.average(scores[weights > 0], weights=weights[weights > 0]))
+
+    def _warn_below_origin(self: Any, values: Array) -> None:
+        below = values < self.scaler_.origin_
+        below &= ~((values == 0) & (self.scaler_.zero_share_ > 0))
+        for position in np.flatnonzero(below.any(0)):
+            column = column_names(below.shape[1], self._columns)[position]
+            warnings.warn(
+                f"{int(below[:, position].sum())} of {len(below)} rows lie below the origin "
+                f"{self.scaler_.origin_[position]:.6g} of column {column!r} and have probability zero; "
+                "fit with a lower origin, such as origin=0, if such values can occur",
+                stacklevel=3,
+            )
+
+
+def _log_likelihood(vae: VAE, x: Tensor, noise: Tensor) -> Tensor:
+    """``log (1/K) Σ_k p(x | z_k) p(z_k) / q(z_k | x)`` per row, with the same ``K`` offsets for every row."""
+    posterior: Any = vae.posterior(x)
+    c = vae.layout.covariates(x)
+    z = posterior.mean + posterior.stddev * noise
+    log_ratio = vae.prior_given(c).log_prob(z) - posterior.log_prob(z).sum(-1)
+    fit = log_likelihood(vae.decoder(vae.beside(z, c)), x, vae.layout)
+    scores = torch.logsumexp(fit + log_ratio, 0) - math.log(len(noise))
+    return scores - acceptance(vae, x) if vae.layout.truncated else scores
