@@ -47,13 +47,26 @@ html_theme_options = {
     "footer_start": ["copyright"],
     "footer_end": ["theme-version"],
 }
-html_sidebars = {"index": [], "tour": [], "mathematics": [], "design": []}
+html_sidebars = {"index": [], "tour": [], "mathematics": [], "scale": [], "design": []}
 
 
 def setup(app: Any) -> None:
     """Leave out what scikit-learn adds to every estimator."""
     app.connect("autodoc-skip-member", _skip)
+    app.connect("autodoc-process-docstring", _fields, priority=400)
 
 
 def _skip(app: Any, what: str, name: str, *_: Any) -> bool | None:
     return True if re.fullmatch("set_.*_request", name) else None
+
+
+def _fields(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
+    """Give the fields of a named tuple or data class, one a line in our docstrings, a heading, which makes a list."""
+    known = getattr(obj, "_fields", None) or tuple(getattr(obj, "__dataclass_fields__", ()))
+    if what != "class" or not known:
+        return
+    names = "|".join(known)
+    first = next((i for i, line in enumerate(lines) if re.match(rf"({names})(, ({names}))*: ", line)), None)
+    if first is not None:
+        end = next((i for i in range(first, len(lines)) if not lines[i].strip()), len(lines))
+        lines[first:end] = ["Attributes:", *(f"    {line}" for line in lines[first:end])]

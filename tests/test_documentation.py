@@ -1,5 +1,6 @@
 """Every block of code in README and docs runs: a page from top to bottom, in its own folder, warnings as errors."""
 
+import ast
 import importlib.util
 import re
 import shlex
@@ -15,6 +16,8 @@ import phvae
 from phvae.cli import run
 
 ROOT = Path(__file__).parents[1]
+SOURCE = Path(phvae.__file__).parent
+WHOLE_ROOMS = ("baselines", "datasets", "metrics")
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 FENCE = re.compile(r"^(?P<indent> *)(?P<ticks>`{3,}|:{3,})(?P<language>[^`]*)$")
 # Of these nothing is run: they show what is typed at other programs, or what comes out.
@@ -117,10 +120,40 @@ def documented_modules():
         yield from re.findall(r"automodule:: (phvae[\w.]*)", page.read_text(encoding="utf-8"))
 
 
+def names_in_all(path):
+    """The names in ``__all__`` of a file, each with the module it is from; constants are left out."""
+    module = ".".join(["phvae", *path.relative_to(SOURCE).with_suffix("").parts]).removesuffix(".__init__")
+    tree, exported, places = ast.parse(path.read_text(encoding="utf-8")), [], {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom):
+            places |= {alias.asname or alias.name: node.module for alias in node.names}
+        elif isinstance(node, ast.ClassDef | ast.FunctionDef):
+            places.setdefault(node.name, module)
+        elif isinstance(node, ast.Assign) and [getattr(name, "id", "") for name in node.targets] == ["__all__"]:
+            exported = ast.literal_eval(node.value)
+    return {name: places[name] for name in exported if name in places}
+
+
+def defined_in(name, module):
+    """The module a name is defined in, through the packages that pass it on."""
+    package = SOURCE.joinpath(*module.split(".")[1:]) / "__init__.py"
+    further = names_in_all(package).get(name, module) if package.is_file() else module
+    return module if further == module else defined_in(name, further)
+
+
+def test_every_public_name_has_its_place_in_the_reference():
+    # what a package exports, and the whole of the rooms that users import from module by module
+    packages = [path for path in SOURCE.rglob("__init__.py") if path.parent.name != "cli"]  # whose pages are its --help
+    files = [*packages, *(path for room in WHOLE_ROOMS for path in (SOURCE / room).glob("*.py"))]
+    documented = set(documented_modules())
+    for path in files:
+        for name, module in names_in_all(path).items():
+            assert {module, defined_in(name, module)} & documented, f"{name} of {module} is on no page of docs/api"
+
+
 def test_the_reference_names_modules_that_are_there():
-    source = Path(phvae.__file__).parent
     for name in documented_modules():
-        place = source.joinpath(*name.split(".")[1:])
+        place = SOURCE.joinpath(*name.split(".")[1:])
         assert place.with_suffix(".py").is_file() or (place / "__init__.py").is_file(), name
 
 

@@ -28,7 +28,7 @@ TOLERANCE = 1e-9
 
 
 class Verification(NamedTuple):
-    """How many stored values were computed again, and by how much the worst differed, relative to max(1, |value|)."""
+    """How many stored values were computed again, and the largest difference, relative to ``max(1, |value|)``."""
 
     n_values: int
     largest_difference: float
