@@ -36,6 +36,7 @@ ORDER = [
     {"risk", "persistence", "tail_index", "observing"},
     {"blocks", "streaming", "in_memory"},
     {"cluster", "conditioning"},
+    {"imputation"},
     {"scoring"},
     {"estimator"},
     {"baselines"},

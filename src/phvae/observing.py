@@ -18,7 +18,7 @@ from phvae.vae import VAE
 if TYPE_CHECKING:
     from phvae.estimator import PHVAE
 
-__all__ = ["acceptance", "observe", "observed_rows", "refuse_beside_stream", "whole_counts"]
+__all__ = ["acceptance", "observe", "observed_rows", "refuse_beside_stream", "rows_of", "whole_counts"]
 
 Array = NDArray[np.float64]
 
@@ -45,6 +45,11 @@ def observed_rows(model: "PHVAE", X: Any, beside: Mapping[str, Any]) -> tuple[Ar
     labels = column_names(table.values.shape[1], model._columns)
     counts = model.settings_.get("counts", [])
     cells = read_cells(table.values, labels, **beside, counts=counts, gaps=gaps)
+    return rows_of(model, cells)
+
+
+def rows_of(model: "PHVAE", cells: Cells) -> tuple[Array, Layout]:
+    """Rows of cells for a fitted model, covariates apart, and what their slices are."""
     own, found = model.vae_.layout, cells.layout
     layout = replace(own, intervals=own.intervals or found.intervals, entry=found.entry, exit=found.exit)
     return cells.rows(layout), layout

@@ -11,11 +11,14 @@ from torch import Tensor
 
 from phvae.cluster import Clustered
 from phvae.conditioning import Conditioned
+from phvae.imputation import impute
 from phvae.observation import log_likelihood
 from phvae.observing import acceptance, observed_rows
 from phvae.preprocessing import column_names
 from phvae.priors import even_offsets
+from phvae.risk.questions import whole
 from phvae.settings import device_of
+from phvae.tables import from_matrix
 from phvae.vae import VAE
 from phvae.weights import sample_weights
 
@@ -70,6 +73,49 @@ class Scored(Clustered, Conditioned):
             return float(scores.mean())
         # a row of weight zero is no row, however unlikely it is
         return float(np.average(scores[weights > 0], weights=weights[weights > 0]))
+
+    def impute(
+        self: Any,
+        X: Any,
+        n_draws: int | None = None,
+        random_state: Any = None,
+        *,
+        covariates: Any = None,
+        lower: Any = None,
+        upper: Any = None,
+        censored: Any = None,
+        entry: Any = None,
+        exit: Any = None,
+    ) -> Any:
+        """The table with its gaps filled, and its censored cells drawn, given all that is known of their rows.
+
+        The law of a cell is that of the model given the other cells of the row and the ends of its own interval; cells
+        that are known stay as they are. Several draws show how much is not known.
+
+        Args:
+            X: Table like the one of the fit, with missing cells (NaN).
+            n_draws: How many tables to draw, as a list; None gives one table.
+            random_state: Seed, or a numpy generator to draw one from; None gives others at every call.
+            covariates: Those of the rows, for a model fitted with any.
+            lower: As in `fit`, like all that follow.
+            upper: Upper ends.
+            censored: Which values are only known to be exceeded.
+            entry: Value from which on a cell is seen.
+            exit: Value up to which a cell is seen.
+
+        >>> from phvae import PHVAE
+        >>> x = np.random.default_rng(0).exponential(size=(100, 1)) + np.ones((1, 2))
+        >>> model = PHVAE(n_phases=2, latent_dim=1, epochs=2, random_state=0).fit(x)
+        >>> filled = model.impute([[1.5, np.nan]], random_state=0)
+        >>> bool(filled[0, 0] == 1.5), bool(filled[0, 1] > 0)
+        (True, True)
+        """
+        table = self._read(X, reset=False, gaps=True)
+        beside = {"lower": lower, "upper": upper, "censored": censored, "entry": entry, "exit": exit}
+        count = whole("n_draws", 1 if n_draws is None else n_draws)
+        tables = impute(self, table.values, count, random_state, beside, covariates)
+        filled = [from_matrix(values, table.names, table.kind) for values in tables]
+        return filled[0] if n_draws is None else filled
 
     def _warn_below_origin(self: Any, values: Array) -> None:
         below = values < self.scaler_.origin_
