@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from torch.distributions import Normal, kl_divergence
 
 from phvae import PHVAE
+from phvae.cli import run
 from phvae.covariates import Categorical, Covariates, Numeric
 from phvae.decoders import PhaseTypeDecoder
 from phvae.encoders import GaussianEncoder
@@ -474,6 +475,23 @@ def test_every_kind_of_table_may_bring_covariates(kind):
     assert len(model.sample(covariates=frame, random_state=0)) == 60
 
 
+def test_covariates_go_with_censored_truncated_and_missing_cells():
+    x, c = pairs(60, 9)
+    x.iloc[:5, 1] = np.nan
+    beside = {"censored": {"loss": x["loss"] > 2}, "entry": {"loss": 0.001}}
+    settings = {"n_phases": 2, "latent_dim": 2, "hidden": (4,), "epochs": 3, "random_state": 0, "missing": "model"}
+    model = PHVAE(**settings).fit(x, covariates=c, **beside)
+    row = {"size": 1.5, "region": "west"}
+    same = pd.DataFrame([row] * len(x))
+    np.testing.assert_allclose(
+        model.at(row).score_samples(x, **beside),
+        model.score_samples(x, covariates=same, **beside),
+        rtol=1e-2,
+        atol=1e-2,
+    )
+    assert len(model.sample(covariates=c, random_state=0).dropna()) == 60
+
+
 def test_tails_that_bend_take_covariates():
     x, c = claims(120, 4)
     model = PHVAE(n_phases=1, tail="pareto", hidden=(4,), epochs=3, random_state=0).fit(x, covariates=c)
@@ -519,3 +537,76 @@ def test_a_level_never_seen_names_the_row_of_the_table(joint):
         joint.score(x, covariates=c)
     assert caught.value.row == 2
     assert "'east', a level the fit has not seen; give one of 'north', 'south', 'west'" in str(caught.value)
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """A table as CSV and as Parquet, and a model of the one with covariates made by the command line."""
+    folder = tmp_path_factory.mktemp("covariates")
+    x, c = claims(120, 8)
+    frame = pd.concat((x, c.assign(tier=np.arange(120) % 3, day="2024-05-01")), axis=1)
+    frame.to_csv(folder / "claims.csv", index=False)
+    frame.to_parquet(folder / "claims.parquet")
+    options = ["--columns", "loss", "--n-phases", "2", "--hidden", "4", "--epochs", "3", "--seed", "0"]
+    options += ["--covariates", "size,region,tier", "--levels", "tier"]
+    for kind in ("csv", "parquet"):
+        arguments = ["fit", f"{folder}/claims.{kind}", *options, "-q", "-o", f"{folder}/{kind}.phvae"]
+        assert run(arguments) == 0
+    return folder
+
+
+def test_the_command_line_fits_and_evaluates_what_python_does(files, capsys):
+    frame = pd.read_csv(files / "claims.csv")
+    c = frame[["size", "region", "tier"]].astype({"tier": str})
+    settings = {"n_phases": 2, "hidden": (4,), "epochs": 3, "random_state": 0}
+    ours = PHVAE(**settings).fit(frame[["loss"]], covariates=c)
+    for kind in ("csv", "parquet"):
+        model = PHVAE.load(files / f"{kind}.phvae")
+        assert model.covariates_.columns == ours.covariates_.columns
+        assert run(["evaluate", f"{files}/{kind}.phvae", f"{files}/claims.parquet", "--json"]) == 0
+        found = json.loads(capsys.readouterr().out)["mean_log_likelihood"]
+        assert found == pytest.approx(ours.score(frame[["loss"]], covariates=c), rel=1e-9)
+
+
+def test_the_command_line_samples_given_a_table_and_given_a_row(files, capsys):
+    model = PHVAE.load(files / "csv.phvae")
+    frame = pd.read_csv(files / "claims.csv").astype({"tier": str})
+    out = f"{files}/sample.csv"
+    assert (
+        run(["sample", f"{files}/csv.phvae", "--covariates-from", f"{files}/claims.csv", "--seed", "3", "-o", out]) == 0
+    )
+    drawn = model.sample(random_state=3, covariates=frame).to_pandas()
+    np.testing.assert_array_equal(pd.read_csv(out), drawn)
+    row = {"size": 2.0, "region": "west", "tier": "1"}
+    arguments = [f"{name}={value}" for name, value in row.items()]
+    assert run(["at", f"{files}/csv.phvae", *arguments, "-o", f"{files}/west.phvae"]) == 0
+    assert run(["sample", f"{files}/west.phvae", "-n", "20", "--seed", "3", "-o", out]) == 0
+    np.testing.assert_array_equal(pd.read_csv(out), model.at(row).sample(20, 3).to_pandas())
+    assert run(["info", f"{files}/csv.phvae"]) == 0
+    assert "levels 'north', 'south', 'west'" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [(["sample", "csv.phvae", "-n", "5"], "give --covariates-from, or put a row of them in with phvae at"),
+     (["sample", "csv.phvae"], "--n-samples None; say how many rows to draw"),
+     (["sample", "csv.phvae", "--covariates-from", "other.csv"],
+      "other.csv: covariate 'region', line 3 is 'east', a level the fit has not seen; give one of 'north',"),
+     (["evaluate", "csv.phvae", "gap.csv"], "gap.csv: covariate 'size', line 2 is missing; remove the row"),
+     (["at", "csv.phvae", "region=north", "-o", "x"], "covariate 'size' is missing; give size=VALUE too"),
+     (["at", "csv.phvae", "north", "-o", "x"], "'north' names no value; write name=value"),
+     (["at", "csv.phvae", "colour=red", "-o", "x"], "colour=red: the model has no such covariate; give size, region"),
+     (["fit", "claims.csv", "--covariates", "day", "-o", "x"], "covariate 'day' holds dates; turn it into numbers"),
+     (["fit", "claims.csv", "--covariates", "loss", "--columns", "loss", "-o", "x"], "'loss' is a covariate and named"),
+     (["fit", "claims.csv", "--levels", "tier", "-o", "x"], "--levels 'tier' is no covariate; name it in --covariates"),
+     (["fit", "claims.parquet", "--covariates", "size", "--stream", "-o", "x"], "--stream reads values alone; leave")],
+)  # fmt: skip
+def test_a_mistake_with_covariates_is_one_line_and_status_2(files, arguments, message, capsys, monkeypatch):
+    monkeypatch.chdir(files)
+    frame = pd.read_csv("claims.csv")[:2]
+    frame.assign(region=["north", "east"]).to_csv("other.csv", index=False)
+    frame.assign(size=[None, 1.0]).to_csv("gap.csv", index=False)
+    assert run(arguments) == 2
+    said = capsys.readouterr().err.strip().splitlines()
+    assert len([line for line in said if "note:" not in line]) == 1
+    assert message in said[-1]

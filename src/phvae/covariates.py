@@ -44,6 +44,10 @@ class Numeric(NamedTuple):
         """Numbers it is read as."""
         return 1
 
+    def described(self) -> str:
+        """What it holds, in words."""
+        return f"numbers, median {self.centre:.6g}, half of them within {self.spread:.6g} of it"
+
     @classmethod
     def fit(cls, name: Any, values: Array, mass: Array | None) -> Self:
         """Learn centre and spread from values that are not all equal, with weights of the rows."""
@@ -80,6 +84,10 @@ class Categorical(NamedTuple):
     def width(self) -> int:
         """Numbers it is read as."""
         return len(self.levels)
+
+    def described(self) -> str:
+        """What it holds, in words."""
+        return f"levels {_listed(self.levels)}"
 
     def read(self, column: Column) -> Array:
         """Numbers of shape ``(n, levels)``."""

@@ -25,18 +25,21 @@ def evaluate(
 ) -> None:
     """Hold a model against a table with the same columns: how likely its rows are."""
     loaded = options.load(talk, model)
+    covariates, levels = options.covariates_of(loaded)
     sheet = options.read(
         talk,
         table,
-        columns=None if loaded._columns is None else [_quoted(str(name)) for name in loaded._columns],
+        columns=None if loaded._columns is None else [options.quoted(str(name)) for name in loaded._columns],
         where=where,
         missing=missing,
         delimiter=delimiter,
         decimal=decimal,
         weights=weights,
+        covariates=covariates,
+        levels=levels,
     )
     with talk.working(f"scoring {sheet.table.num_rows:,} rows"), sheet.named():
-        scores = loaded.score_samples(sheet.table)
+        scores = loaded.score_samples(sheet.table, covariates=sheet.covariates)
     import numpy as np
 
     n_rows = len(scores)
@@ -66,9 +69,3 @@ def evaluate(
 def register(app: typer.Typer) -> None:
     """Add the command."""
     app.command()(command(evaluate))
-
-
-def _quoted(name: str) -> str:
-    """A name as one item of a list of names."""
-    doubled = name.replace('"', '""')
-    return f'"{doubled}"'

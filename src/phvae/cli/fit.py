@@ -31,6 +31,8 @@ def fit(
     where: options.Where = None,
     missing: options.MissingInFit = "error",
     weights: options.Weights = None,
+    covariates: options.Covariates = None,
+    levels: options.Levels = None,
     delimiter: options.Delimiter = None,
     decimal: options.Decimal = ".",
     stream: Annotated[
@@ -57,6 +59,7 @@ def fit(
         given.setdefault("random_state", _seed_of(resume))
     beside = ["--weights"] if weights is not None else []
     beside += ["--missing model"] if "missing" in given else []
+    beside += ["--covariates"] if covariates else []
     rows: Any = options.stream(talk, table, always=stream, columns=columns, where=where, missing=missing, beside=beside)
     extras: dict[str, Any] = {}
     named: Callable[[], AbstractContextManager[None]] = nullcontext
@@ -70,9 +73,11 @@ def fit(
             delimiter=delimiter,
             decimal=decimal,
             weights=weights,
+            covariates=covariates,
+            levels=levels,
         )
         rows, named = sheet.table, sheet.named
-        extras["sample_weight"] = sheet.weights
+        extras |= {"sample_weight": sheet.weights, "covariates": sheet.covariates}
     with talk.working("starting"):
         from phvae import PHVAE, distributed
         from phvae.settings import seed_of
@@ -182,6 +187,7 @@ def _report(talk: Talk, model: Any, output: Path, seconds: float) -> None:
         "model": str(output),
         "n_rows": settings["n_rows"],
         "columns": names,
+        "covariates": [] if model.covariates_ is None else model.covariates_.names,
         "settings": settings,
         "epochs": len(history),
         "elbo": None if last is None else last.elbo,
@@ -192,6 +198,8 @@ def _report(talk: Talk, model: Any, output: Path, seconds: float) -> None:
 
     def show(console: "Console") -> None:
         text = f"{output}: {settings['n_rows']:,} rows, {len(names)} column{'s' * (len(names) > 1)}, "
+        given = values["covariates"]
+        text += f"{len(given)} covariate{'s' * (len(given) > 1)}, " if given else ""
         text += f"{settings['n_phases']} phases each, latent dimension {settings['latent_dim']}"
         if last is not None:
             text += f", {len(history)} epochs, bound of the mean log-likelihood {last.elbo:.4f} nats per row"

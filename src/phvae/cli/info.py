@@ -30,6 +30,7 @@ def info(talk: Talk, model: options.Model) -> None:
         "phvae": modelfile.read(model)[0]["phvae"],
         "n_rows": settings["n_rows"],
         "columns": columns,
+        "covariates": [] if loaded.covariates_ is None else loaded.covariates_.header()["columns"],
         "settings": settings,
         "epochs": len(history),
         "stopped_early": history.stopped_early,
@@ -54,6 +55,8 @@ def info(talk: Talk, model: options.Model) -> None:
                 Text(column["name"]), f"{column['origin']:.6g}", f"{column['scale']:.6g}", f"{column['zero_share']:.2%}"
             )
         console.print(table)
+        for how in () if loaded.covariates_ is None else loaded.covariates_.columns:
+            console.print(f"  covariate {how.name!s:10} {how.described()}", markup=False)
         for name, value in settings.items():
             console.print(f"  {name:20} {_brief(value)}", markup=False)
         console.print(f"  {'epochs done':20} {len(history)}{' (stopped early)' if history.stopped_early else ''}")

@@ -16,8 +16,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Columns",
+    "Covariates",
     "Decimal",
     "Delimiter",
+    "Levels",
     "Missing",
     "MissingInFit",
     "Model",
@@ -26,8 +28,11 @@ __all__ = [
     "Where",
     "as_value",
     "as_whole",
+    "covariates_of",
     "load",
+    "quoted",
     "read",
+    "read_covariates",
     "require_place",
     "stream",
 ]
@@ -52,6 +57,16 @@ MissingInFit = Annotated[
 Weights = Annotated[
     str | None, typer.Option("--weights", metavar="COLUMN", help="Column that says how many rows each row stands for.")
 ]
+Covariates = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--covariates", metavar="COLUMNS", help="Columns that are given, not modelled, as a,b or given repeatedly."
+    ),
+]
+Levels = Annotated[
+    list[str] | None,
+    typer.Option("--levels", metavar="COLUMNS", help="Covariates that are levels though they look like numbers."),
+]
 Delimiter = Annotated[
     str | None, typer.Option("--delimiter", help="What stands between cells of a CSV file, if it is not plain to see.")
 ]
@@ -68,6 +83,8 @@ def read(
     delimiter: str | None,
     decimal: str,
     weights: str | None = None,
+    covariates: Sequence[str] | None = None,
+    levels: Sequence[str] | None = None,
 ) -> "Sheet":
     """The table that the options of a command describe, with its notices said."""
     kept = _missing(missing)
@@ -77,6 +94,10 @@ def read(
         raise ValueError(f"delimiter = {delimiter!r}; give one character, or tab")
     if decimal not in (".", ","):
         raise ValueError(f"decimal = {decimal!r}; give . or ,")
+    given, as_text = _names(covariates) or [], _names(levels) or []
+    for name in as_text:
+        if name not in given:
+            raise ValueError(f"levels = {name!r} is no covariate; name it in --covariates too")
     from phvae.tables.read import read_table
 
     with talk.counting("reading") as progress:
@@ -85,6 +106,8 @@ def read(
             columns=_names(columns),
             where=where,
             weights=weights,
+            covariates=given,
+            levels=as_text,
             missing=kept,
             delimiter=delimiter,
             decimal=decimal,
@@ -93,6 +116,19 @@ def read(
     for notice in sheet.notices:
         talk.note(notice)
     return sheet
+
+
+def read_covariates(talk: "Talk", table: str, loaded: Any) -> "Sheet":
+    """The covariates of a model from a table that need not have the columns of the model."""
+    names, levels = covariates_of(loaded)
+    if not names:
+        raise ValueError(f"covariates_from = {table!r}: this model has no covariates; leave it out")
+    from phvae.tables.read import read_table
+
+    with talk.counting("reading") as progress:
+        return read_table(
+            table, columns=[], covariates=_names(names) or [], levels=_names(levels) or [], progress=progress
+        )
 
 
 def stream(
@@ -184,3 +220,21 @@ def as_value(text: str) -> int | float | str:
         except ValueError:
             continue
     return text
+
+
+def quoted(name: str) -> str:
+    """A name as one item of a list of names."""
+    doubled = name.replace('"', '""')
+    return f'"{doubled}"'
+
+
+def covariates_of(loaded: Any) -> tuple[list[str], list[str]]:
+    """The covariates of a model as options have them, and those of them that are levels of text."""
+    if loaded.covariates_ is None:
+        return [], []
+    if not loaded.covariates_.named:
+        raise ValueError("this model was fitted with covariates of an array, which have no names; ask it in Python")
+    columns = loaded.covariates_.columns
+    text = [column for column in columns if all(isinstance(level, str) for level in getattr(column, "levels", [0]))]
+    names, levels = ([quoted(str(column.name)) for column in some] for some in (columns, text))
+    return names, levels

@@ -1,5 +1,6 @@
 """`phvae sample`: new rows from a model, in little memory however many there are."""
 
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -16,7 +17,9 @@ __all__ = ["register", "sample"]
 def sample(
     talk: Talk,
     model: options.Model,
-    n_samples: Annotated[str, typer.Option("--n-samples", "-n", metavar="ROWS", help="Rows to draw, such as 1e6.")],
+    n_samples: Annotated[
+        str | None, typer.Option("--n-samples", "-n", metavar="ROWS", help="Rows to draw, such as 1e6.")
+    ] = None,
     output: Annotated[
         str,
         typer.Option(
@@ -30,9 +33,19 @@ def sample(
         str | None,
         typer.Option(metavar="I/N", help="Only part I of N: the parts, one after the other, are the sample of one."),
     ] = None,
+    covariates_from: Annotated[
+        str | None,
+        typer.Option(
+            "--covariates-from",
+            metavar="TABLE",
+            help="Table with the covariates of the model: a row is drawn for each of its rows, or as many as -n says.",
+        ),
+    ] = None,
 ) -> None:
     """Draw rows from a model."""
-    count = options.as_whole("n_samples", n_samples)
+    if n_samples is None and covariates_from is None:
+        raise ValueError("n_samples = None; say how many rows to draw, such as -n 1000")
+    count = options.as_whole("n_samples", "1" if n_samples is None else n_samples)
     random_state = None if seed is None else options.as_whole("seed", seed)
     part = None if shard is None else _part(shard, seeded=seed is not None)
     if output == "-" and talk.as_json:
@@ -47,7 +60,16 @@ def sample(
     from phvae.settings import seed_of
 
     used = seed_of(random_state)
-    blocks = loaded.sample_blocks(count, used, shard=part)
+    given = None if covariates_from is None else options.read_covariates(talk, covariates_from, loaded)
+    if given is None and loaded.covariates_ is not None:
+        listed = ", ".join(map(repr, loaded.covariates_.names))
+        raise ValueError(
+            f"{model}: it has the covariates {listed}; give --covariates-from, or put a row of them in with phvae at"
+        )
+    covariates = None if given is None else given.covariates
+    with nullcontext() if given is None else given.named():
+        blocks = loaded.sample_blocks(count, used, shard=part, covariates=covariates)
+    count *= 1 if covariates is None else covariates.num_rows
     if part is not None:
         count = len(range(count)[_slice(count, part)])
     names = column_names(loaded.n_features_in_, loaded._columns)

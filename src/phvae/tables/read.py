@@ -4,7 +4,7 @@ import difflib
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -29,6 +29,7 @@ class Sheet:
     Attributes:
         table: The columns, float64; a missing cell is null.
         weights: Weight of each row, where a column of weights was named.
+        covariates: Columns that are given beside those of numbers, where any were named: numbers, or text for levels.
         notices: What was left out, a sentence each.
     """
 
@@ -37,6 +38,7 @@ class Sheet:
     notices: list[str]
     source: str
     _pieces: list["_Piece"] = field(repr=False)
+    covariates: pa.Table | None = None
 
     def place(self, row: int) -> tuple[str, str]:
         """The file a row of the table came from, and where in it."""
@@ -64,6 +66,8 @@ def read_table(
     columns: Sequence[str] | None = None,
     where: str | None = None,
     weights: str | None = None,
+    covariates: Sequence[str] = (),
+    levels: Sequence[str] = (),
     missing: Missing = "error",
     delimiter: str | None = None,
     decimal: str = ".",
@@ -77,6 +81,8 @@ def read_table(
         columns: Names of the columns to read; None takes all that hold numbers, and a notice names the others.
         where: Rows to read, such as ``loss > 10 and kind != "x"``; see `phvae.tables.filters`.
         weights: Name of a column of weights, which is not among the columns then.
+        covariates: Names of columns that are given and not modelled, which are not among the columns either.
+        levels: Those of them to read as text though they look like numbers.
         missing: What a missing cell among the columns is: a mistake, ``"error"``, which is found when the table is
             used, or a reason to leave out its row, ``"drop"``.
         delimiter: What stands between the cells of a CSV file; None takes the one that its first line shows.
@@ -95,15 +101,17 @@ def read_table(
     files = (open_table(name, delimiter, decimal) for name in names)
     first = next(files)
     notices: list[str] = []
-    chosen = choose(first, columns, weights, notices)
+    chosen = choose(first, columns, weights, notices, covariates)
     rows = parse(where, list(first.columns)) if where is not None else None
-    numbers = [*chosen, *([weights] if weights is not None else [])]
+    text = [name for name in covariates if name in levels or first.columns[name].kind != "numbers"]
+    as_numbers = [name for name in covariates if name not in text]
+    numbers = [*chosen, *([weights] if weights is not None else []), *as_numbers]
     pieces: list[_Piece] = []
     count = Counter[str]()
     for file in (first, *files):
         piece = _Piece(file)
-        for batch in _batches(file, first, numbers, rows):
-            piece.take(batch, numbers, chosen, rows, missing, count)
+        for batch in _batches(file, first, numbers, rows, text):
+            piece.take(_with_text(batch, text), [*numbers, *text], [*chosen, *covariates], rows, missing, count)
             if progress is not None:
                 progress(count["read"])
         pieces.append(piece)
@@ -113,7 +121,8 @@ def read_table(
     if not sum(map(len, pieces)):
         raise ValueError(f"{label}: {_no_rows(where, count)}")
     whole = pa.Table.from_batches([batch for piece in pieces for batch in piece.batches])
-    sheet = Sheet(whole.select(chosen), None, notices, label, pieces)
+    given = whole.select(list(covariates)) if covariates else None
+    sheet = Sheet(whole.select(chosen), None, notices, label, pieces, given)
     return sheet if weights is None else _weighted(sheet, whole.column(weights), weights)
 
 
@@ -194,11 +203,24 @@ def _label(source: Place) -> str:
     return "standard input" if str(source) == "-" else str(source)
 
 
-def choose(file: TableFile, columns: Sequence[str] | None, weights: str | None, notices: list[str]) -> list[str]:
+def choose(
+    file: TableFile,
+    columns: Sequence[str] | None,
+    weights: str | None,
+    notices: list[str],
+    covariates: Sequence[str] = (),
+) -> list[str]:
     """The columns to read from a table, and a notice of those that are left out."""
     there = file.columns
-    for name in [*(columns or ()), *([weights] if weights is not None else [])]:
+    for name in [*(columns or ()), *([weights] if weights is not None else []), *covariates]:
         _require_column(file, name)
+    for name in covariates:
+        if name in (columns or ()) or name == weights or list(covariates).count(name) > 1:
+            raise ValueError(f"column {name!r} is a covariate and named once more; give every column one part")
+        if there[name].kind in ("dates", "times"):
+            raise ValueError(
+                f"{file.label}: covariate {name!r} holds {there[name].kind}; turn it into numbers, such as years"
+            )
     if columns is not None:
         for name in columns:
             if list(columns).count(name) > 1:
@@ -206,7 +228,7 @@ def choose(file: TableFile, columns: Sequence[str] | None, weights: str | None, 
         if weights in columns:
             raise ValueError(f"column {weights!r} is among the columns and holds the weights; take it out of one")
         return list(columns)
-    left = [name for name in there if name != weights]
+    left = [name for name in there if name != weights and name not in covariates]
     chosen = [name for name in left if there[name].kind == "numbers"]
     others = [f"{name!r} ({there[name].kind})" for name in left if there[name].kind != "numbers"]
     if not chosen:
@@ -233,22 +255,30 @@ def _require_column(file: TableFile, name: str) -> None:
 
 
 def _batches(
-    file: TableFile, first: TableFile, numbers: Sequence[str], rows: RowFilter | None
+    file: TableFile, first: TableFile, numbers: Sequence[str], rows: RowFilter | None, text: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
     """Batches of a file, with the columns that the first file has shown to be needed."""
-    return file.batches(*needed_columns(file, first, numbers, rows))
+    return file.batches(*needed_columns(file, first, numbers, rows, text))
 
 
 def needed_columns(
-    file: TableFile, first: TableFile, numbers: Sequence[str], rows: RowFilter | None
+    file: TableFile, first: TableFile, numbers: Sequence[str], rows: RowFilter | None, text: Sequence[str] = ()
 ) -> tuple[list[str], list[str]]:
     """The columns of a file to read as numbers and as they are, as the first file has shown them to be needed."""
-    others = [name for name in (rows.names if rows else ()) if name not in numbers]
-    for name in [*numbers, *others]:
+    others = [name for name in (rows.names if rows else ()) if name not in numbers and name not in text]
+    for name in [*numbers, *others, *text]:
         _require_column(file, name)
     # a filter looks at numbers as numbers, whatever the format
     as_numbers = [name for name in others if first.columns[name].kind == "numbers"]
-    return [*numbers, *as_numbers], [name for name in others if name not in as_numbers]
+    return [*numbers, *as_numbers], [*(name for name in others if name not in as_numbers), *text]
+
+
+def _with_text(batch: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
+    """The batch with these columns as text, so that files of any format have the same levels."""
+    for name in names:
+        position = batch.schema.get_field_index(name)
+        batch = batch.set_column(position, name, batch.column(position).cast(pa.string()))
+    return batch
 
 
 def _weighted(sheet: Sheet, column: Any, name: str) -> Sheet:
@@ -261,7 +291,7 @@ def _weighted(sheet: Sheet, column: Any, name: str) -> Sheet:
         raise ValueError(f"{label}: column {name!r}, {where} is {what}; a weight is a finite number >= 0")
     if not values.any():
         raise ValueError(f"{sheet.source}: every weight in column {name!r} is 0; give some rows a weight")
-    return Sheet(sheet.table, values, sheet.notices, sheet.source, sheet._pieces)
+    return replace(sheet, weights=values)
 
 
 def _no_rows(where: str | None, count: Counter[str]) -> str:
