@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 from torch.distributions import Independent
-from torch.nn.functional import linear, softplus
+from torch.nn.functional import softplus
 
 from phvae import defaults
 from phvae.distributions.checks import Numbers, as_tensor
@@ -39,6 +39,8 @@ class Decoder(nn.Module, ABC):
         n_outputs: Outputs of the network per column, the log odds of a zero not counted.
         hidden: Widths of the hidden layers.
         zero_share: Share of exact zeros per column, shape ``(D,)``; a column with 0 has no atom at zero.
+        head_rank: Most directions in which the latent vector moves the outputs of a column; 0 for every direction, at
+            the cost of weights for each output of each column.
         generator: Source of the first weights; the global one of torch when omitted.
     """
 
@@ -55,6 +57,7 @@ class Decoder(nn.Module, ABC):
         n_outputs: int,
         hidden: Sequence[int],
         zero_share: Numbers | None,
+        head_rank: int,
         generator: torch.Generator | None,
     ) -> None:
         super().__init__()
@@ -69,7 +72,13 @@ class Decoder(nn.Module, ABC):
         self.atoms = bool((share > 0).any())
         self.width = n_outputs + int(self.atoms)
         self.network = MLP(
-            latent_dim, self.n_columns * self.width, hidden=hidden, head_gain=HEAD_GAIN, generator=generator
+            latent_dim,
+            self.n_columns * self.width,
+            hidden=hidden,
+            head_gain=HEAD_GAIN,
+            head_rank=head_rank,
+            groups=self.n_columns,
+            generator=generator,
         )
         if self.atoms:
             self.set_zero_share(share)
@@ -124,7 +133,7 @@ class Decoder(nn.Module, ABC):
         True
         """
         head, own = self.network.head, slice(position * self.width, (position + 1) * self.width)
-        values = linear(self.network.hidden(z.to(head.weight.dtype)), head.weight[own], head.bias[own])
+        values = head.part(self.network.hidden(z.to(head.weight.dtype)), own)
         return self._law(values[..., None, :], slice(position, position + 1))
 
     def law(self, outputs: Tensor) -> Independent[TailedLaw]:
@@ -163,6 +172,8 @@ class PhaseTypeDecoder(Decoder):
         n_shapes: Further outputs per column, of a family that bends time.
         hidden: Widths of the hidden layers.
         zero_share: Share of exact zeros per column, shape ``(D,)``; a column with 0 has no atom at zero.
+        head_rank: Most directions in which the latent vector moves the outputs of a column; 0 for every direction, at
+            the cost of weights for each output of each column.
         generator: Source of the first weights; the global one of torch when omitted.
 
     >>> decoder = PhaseTypeDecoder(2, origin=[0.0, 1.0], scale=[1.0, 100.0], n_phases=4)
@@ -185,6 +196,7 @@ class PhaseTypeDecoder(Decoder):
         n_shapes: int = 0,
         hidden: Sequence[int] = defaults.HIDDEN,
         zero_share: Numbers | None = None,
+        head_rank: int = 0,
         generator: torch.Generator | None = None,
     ) -> None:
         if n_phases < 1:
@@ -196,6 +208,7 @@ class PhaseTypeDecoder(Decoder):
             n_outputs=2 * n_phases + n_shapes,
             hidden=hidden,
             zero_share=zero_share,
+            head_rank=head_rank,
             generator=generator,
         )
         self.n_phases = n_phases
@@ -274,6 +287,7 @@ class _ClassicalDecoder(Decoder):
         scale: Numbers,
         hidden: Sequence[int] = defaults.HIDDEN,
         zero_share: Numbers | None = None,
+        head_rank: int = 0,
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__(
@@ -283,6 +297,7 @@ class _ClassicalDecoder(Decoder):
             n_outputs=len(self.START),
             hidden=hidden,
             zero_share=zero_share,
+            head_rank=head_rank,
             generator=generator,
         )
         self._start_at(self._as_outputs(*(torch.tensor(value) for value in self.START)))

@@ -12,6 +12,7 @@ SMALL_TABLE = 5000  # rows from which on a table can tell more phases apart
 PHASE_CHOICES = (5, 10, 20)  # what n_phases="auto" compares by held-out likelihood
 LATENT_DIM: Literal["auto"] = "auto"
 HIDDEN = (64, 64)
+HEAD_RANK: Literal["auto"] = "auto"
 PRIOR: Literal["auto"] = "auto"
 START = "fitted"
 TAIL = "exponential"
@@ -36,6 +37,9 @@ N_COMPONENTS = 32  # of the mixture prior
 STRENGTH = 10.0  # smoothness times rows, where no fit of the columns says better
 N_IMPORTANCE = 64
 DEVICE = "auto"
+
+MANY_COLUMNS = 100  # beyond so many, what grows with columns is bounded: weights per column, laws held at once
+MANY_COLUMNS_RANK = 4  # of the head of a decoder with many columns
 
 
 class Setting(NamedTuple):
@@ -66,6 +70,13 @@ SETTINGS = (
         "Length of z. 0 makes the columns independent; it is the automatic choice for one column.",
     ),
     Setting("hidden", HIDDEN, "widths", "Widths of the hidden layers of encoder and decoder."),
+    Setting(
+        "head_rank",
+        HEAD_RANK,
+        "value",
+        "Most directions in which z moves the parameters of a column, the same for all columns. 0 leaves every "
+        "parameter free, which is the automatic choice up to 100 columns; beyond them it is 4.",
+    ),
     Setting("prior", PRIOR, "value", "'normal' or 'mixture' (a learned mixture of normal laws)."),
     Setting(
         "start",
@@ -127,6 +138,7 @@ PAPER: dict[str, Any] = {
     "n_phases": 10,
     "latent_dim": 2,
     "hidden": (64, 64),
+    "head_rank": 0,
     "prior": "normal",
     "start": "geometric",
     "origin": 0.0,
@@ -175,7 +187,9 @@ def for_size(
     if latent_dim is None:
         latent_dim = 0 if n_columns == 1 else min(2 * n_columns, 16)
     trained = latent_dim > 0 or n_covariates > 0 or start != "fitted"
-    batch_size = _power_of_two(n_rows / 64, at_least=32, at_most=4096)
+    many = n_columns > MANY_COLUMNS
+    largest = rows_at_once(4096, n_columns)
+    batch_size = _power_of_two(n_rows / 64, at_least=32, at_most=largest)
     if epochs is None:
         steps = min(n_rows**2 / 5, 6000 + 2 * n_rows**0.5)
         epochs = max(1, round(steps / -(-(n_stored or n_rows) // batch_size))) if trained else 0
@@ -183,6 +197,7 @@ def for_size(
         "n_phases": "auto",
         "smoothness": "auto",
         "latent_dim": latent_dim,
+        "head_rank": MANY_COLUMNS_RANK if many else 0,
         "prior": "mixture" if latent_dim and n_rows >= 1000 else "normal",
         "batch_size": batch_size,
         "epochs": epochs,
@@ -191,6 +206,15 @@ def for_size(
         "validation_fraction": 0.1 if trained and n_rows >= 1000 else 0.0,
         "patience": max(20, epochs // 3),
     }
+
+
+def rows_at_once(n_rows: int, n_columns: int) -> int:
+    """Rows whose laws are held at once where that is ``n_rows`` for a usual table; fewer where columns are many.
+
+    >>> rows_at_once(4096, 5), rows_at_once(4096, 800)
+    (4096, 512)
+    """
+    return n_rows if n_columns <= MANY_COLUMNS else max(32, n_rows * MANY_COLUMNS // n_columns)
 
 
 def phases_for_size(n_rows: int, n_columns: int) -> int:

@@ -48,6 +48,8 @@ class PHVAE(Scored, ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMi
             an information criterion says for other tails; ``"auto"`` compares several by held-out likelihood.
         latent_dim: Length of ``z``. 0 makes the columns independent; it is the automatic choice for one column.
         hidden: Widths of the hidden layers of encoder and decoder.
+        head_rank: Most directions in which ``z`` moves the parameters of a column, the same for all columns. 0 leaves
+            every parameter free, which is the automatic choice up to 100 columns; beyond them it is 4.
         prior: ``"normal"`` or ``"mixture"`` (a learned mixture of normal laws).
         start: ``"fitted"`` starts each column at its own maximum likelihood law, ``"geometric"`` at rates spread over
             its range.
@@ -108,6 +110,7 @@ class PHVAE(Scored, ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMi
         n_phases: int | Literal["auto"] | None = defaults.N_PHASES,
         latent_dim: int | Literal["auto"] = defaults.LATENT_DIM,
         hidden: Sequence[int] = defaults.HIDDEN,
+        head_rank: int | Literal["auto"] = defaults.HEAD_RANK,
         prior: str = defaults.PRIOR,
         start: str = defaults.START,
         tail: str = defaults.TAIL,
@@ -133,6 +136,7 @@ class PHVAE(Scored, ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMi
         self.n_phases = n_phases
         self.latent_dim = latent_dim
         self.hidden = hidden
+        self.head_rank = head_rank
         self.prior = prior
         self.start = start
         self.tail = tail
@@ -272,10 +276,10 @@ class PHVAE(Scored, ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMi
         rows, layout = observed_rows(self, X, {})
         x = self._beside(rows, covariates)
         device = device_of(self.device)
-        vae = self._double(device)
+        vae, at_once = self._double(device), defaults.rows_at_once(CHUNK, self.n_features_in_)
         vae.encoder.layout = layout
         with torch.no_grad():
-            means = [vae.posterior(rows.to(device)).mean.cpu() for rows in torch.split(x, CHUNK)]
+            means = [vae.posterior(rows.to(device)).mean.cpu() for rows in torch.split(x, at_once)]
         return np.asarray(torch.cat(means).numpy())
 
     def inverse_transform(self, Z: Any, *, covariates: Any = None) -> Any:
@@ -294,8 +298,8 @@ class PHVAE(Scored, ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMi
         device = device_of(self.device)
         vae, inputs = self._double(device), self._beside(table.values, covariates, "Z")
         with torch.no_grad():
-            means = [vae.decoder(z.to(device)).mean.cpu() for z in torch.split(inputs, BLOCK)]
-        return from_matrix(torch.cat(means).numpy(), self._columns, table.kind)
+            means = [vae.decoder(z.to(device)).mean for z in inputs.split(defaults.rows_at_once(BLOCK, vae.n_columns))]
+        return from_matrix(torch.cat(means).cpu().numpy(), self._columns, table.kind)
 
     def phase_type(self, column: str | int, z: Any = None) -> SeriesPhaseType:
         """The chain the decoder gives a column: the law of what a value that is no exact zero exceeds its origin by.

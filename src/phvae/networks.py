@@ -36,6 +36,89 @@ class Linear(nn.Linear):
     def reset_parameters(self) -> None:
         """Does nothing: the constructor of torch calls this before there is a generator."""
 
+    def part(self, x: Tensor, outputs: slice) -> Tensor:
+        """Some of the outputs, at the cost of these alone."""
+        return linear(x, self.weight[outputs], self.bias[outputs])
+
+    @torch.no_grad()
+    def hold(self, values: Tensor) -> None:
+        """Hold the last inputs at ``values``, shape ``(k,)``, and leave the first ones free."""
+        free = self.in_features - len(values)
+        self.bias.add_(self.weight[:, free:] @ values)
+        self.weight = nn.Parameter(self.weight[:, :free].clone())
+        self.in_features = free
+
+
+class LowRankHead(nn.Module):
+    """Affine map to groups of outputs, such as the columns of a table, each of which moves along few directions.
+
+    ``output_g = bias_g + Σ_r score_gr direction_r`` with ``score = weight · x``: the scores of a group are its own, the
+    ``rank`` directions are those of all groups. With as many directions as a group has outputs it is any affine map.
+    Its weights are ``inputs · groups · rank + rank · outputs per group``.
+
+    Args:
+        inputs: Length of the input.
+        groups: Number of groups.
+        outputs: Outputs per group.
+        rank: Number of directions.
+        gain: Factor on the first scores; small for a head that should start at its bias.
+        generator: Source of the first weights; the global one of torch when omitted.
+
+    >>> LowRankHead(8, 100, 20, rank=4)(torch.zeros(5, 8)).shape
+    torch.Size([5, 2000])
+    """
+
+    def __init__(
+        self,
+        inputs: int,
+        groups: int,
+        outputs: int,
+        *,
+        rank: int,
+        gain: float = 1.0,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        super().__init__()
+        self.groups, self.outputs, self.rank = groups, outputs, rank
+        # directions have entries of variance one, so that outputs vary at first as those of `Linear` do
+        bound = gain / math.sqrt(inputs * rank)
+        self.scores = nn.Linear(inputs, groups * rank, bias=False)
+        self.directions = nn.Parameter(torch.empty(rank, outputs))
+        self.bias = nn.Parameter(torch.zeros(groups * outputs))
+        nn.init.uniform_(self.scores.weight, -bound, bound, generator=generator)
+        nn.init.uniform_(self.directions, -math.sqrt(3), math.sqrt(3), generator=generator)
+
+    @property
+    def weight(self) -> Tensor:
+        """The weights of the scores, shape ``(groups · rank, inputs)``."""
+        return self.scores.weight
+
+    @property
+    def in_features(self) -> int:
+        """Length of the input."""
+        return self.scores.in_features
+
+    @torch.no_grad()
+    def hold(self, values: Tensor) -> None:
+        """Hold the last inputs at ``values``, shape ``(k,)``, and leave the first ones free."""
+        free = self.in_features - len(values)
+        scores = self.scores.weight[:, free:] @ values
+        self.bias.add_((scores.view(-1, self.rank) @ self.directions).flatten())
+        self.scores.weight = nn.Parameter(self.scores.weight[:, :free].clone())
+        self.scores.in_features = free
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Outputs for inputs of shape ``(..., inputs)``, shape ``(..., groups · outputs)``."""
+        return self.part(x, slice(0, self.groups * self.outputs))
+
+    def part(self, x: Tensor, outputs: slice) -> Tensor:
+        """The outputs of some groups, from the first of one to the last of one, at the cost of these alone."""
+        own = slice(outputs.start // self.outputs * self.rank, outputs.stop // self.outputs * self.rank)
+        scores = linear(x, self.scores.weight[own])
+        moves = scores.view(-1, self.rank) @ self.directions
+        # in place: what is moved is most of the memory of a step
+        return moves.view(*x.shape[:-1], outputs.stop - outputs.start).add_(self.bias[outputs])
+
 
 class MLP(nn.Module):
     """``head(trunk(x))``: hidden layers with SiLU and a linear head. Without inputs only the bias of the head is left.
@@ -45,6 +128,9 @@ class MLP(nn.Module):
         outputs: Length of the output.
         hidden: Widths of the hidden layers.
         head_gain: Factor on the first weights of the head.
+        head_rank: Most directions in which the outputs of a group move, see `LowRankHead`; 0 leaves each of them
+            weights of its own.
+        groups: Groups of outputs that share their directions.
         generator: Source of the first weights; the global one of torch when omitted.
 
     >>> MLP(3, 2, hidden=(8,))(torch.zeros(5, 3)).shape
@@ -58,9 +144,13 @@ class MLP(nn.Module):
         *,
         hidden: Sequence[int] = defaults.HIDDEN,
         head_gain: float = 1.0,
+        head_rank: int = 0,
+        groups: int = 1,
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__()
+        if head_rank < 0:
+            raise ValueError(f"head_rank = {head_rank!r}; give a positive number of directions, or 0 for a full head")
         for position, width in enumerate(hidden):
             if width < 1:
                 raise ValueError(f"hidden[{position}] = {width!r} is no width of a layer; give a positive integer")
@@ -70,12 +160,17 @@ class MLP(nn.Module):
             layers += [Linear(before, after, generator=generator), nn.SiLU()]
         self.trunk = nn.Sequential(*layers)
         self._layers = tuple(layer for layer in layers if isinstance(layer, Linear))
-        self.head = Linear(widths[-1], outputs, gain=head_gain, generator=generator)
+        self.head: Linear | LowRankHead
+        if inputs and head_rank:
+            each = outputs // groups
+            rank = min(head_rank, each)
+            self.head = LowRankHead(widths[-1], groups, each, rank=rank, gain=head_gain, generator=generator)
+        else:
+            self.head = Linear(widths[-1], outputs, gain=head_gain, generator=generator)
 
     def forward(self, x: Tensor) -> Tensor:
         """Output for inputs of shape ``(..., inputs)``, shape ``(..., outputs)``."""
-        head = self.head
-        return linear(self.hidden(x), head.weight, head.bias)
+        return self.head.forward(self.hidden(x))
 
     def hidden(self, x: Tensor) -> Tensor:
         """What the last hidden layer says of inputs ``(..., inputs)``: what the head is given."""
@@ -92,15 +187,11 @@ class MLP(nn.Module):
         >>> torch.allclose(network.given(x[0, 1:])(x[0, :1]), network(x[0]), atol=1e-6)
         True
         """
-        first = next(module for module in self.modules() if isinstance(module, Linear))
-        free = first.in_features - len(values)
-        if not free:
-            constant = MLP(0, self.head.out_features, generator=torch.Generator()).to(first.weight)
+        entry = self._layers[0] if self._layers else self.head
+        if entry.in_features == len(values):
+            constant = MLP(0, len(self.head.bias), generator=torch.Generator()).to(self.head.bias)
             constant.head.bias.copy_(self(values))
             return constant
         held = copy.deepcopy(self)
-        entry = next(module for module in held.modules() if isinstance(module, Linear))
-        entry.in_features = free
-        entry.bias.add_(first.weight[:, free:] @ values)
-        entry.weight = nn.Parameter(first.weight[:, :free].clone())
+        (held._layers[0] if held._layers else held.head).hold(values)
         return held

@@ -20,6 +20,7 @@ TAILS = ("exponential", "weibull", "lognormal", "pareto")
 AUTOMATIC = (
     "n_phases",
     "latent_dim",
+    "head_rank",
     "prior",
     "smoothness",
     "epochs",
@@ -164,6 +165,7 @@ _RULES: dict[str, Rule] = {
     ),
     "latent_dim": _at_least(0),
     "hidden": _WIDTHS,
+    "head_rank": _at_least(0),
     "prior": _one_of(PRIORS),
     "start": _one_of(STARTS),
     "tail": _one_of(TAILS),

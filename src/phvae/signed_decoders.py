@@ -32,6 +32,7 @@ class SignedDecoder(PhaseTypeDecoder):
         n_phases: Phases ``m`` per side.
         hidden: Widths of the hidden layers.
         zero_share: Share of exact zeros per column, shape ``(D,)``; a column with 0 has no atom at zero.
+        head_rank: Most directions in which the latent vector moves the outputs of a column; 0 for every direction.
         generator: Source of the first weights; the global one of torch when omitted.
 
     >>> decoder = SignedDecoder(0, origin=[0.0, 1.0], scale=[0.01, 100.0], loss_share=[0.5, 0.0], n_phases=4)
@@ -52,6 +53,7 @@ class SignedDecoder(PhaseTypeDecoder):
         n_phases: int = defaults.DECODER_PHASES,
         hidden: Sequence[int] = defaults.HIDDEN,
         zero_share: Numbers | None = None,
+        head_rank: int = 0,
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__(
@@ -62,6 +64,7 @@ class SignedDecoder(PhaseTypeDecoder):
             n_shapes=2 * n_phases + 1,
             hidden=hidden,
             zero_share=zero_share,
+            head_rank=head_rank,
             generator=generator,
         )
         share = as_tensor("loss_share", loss_share).double()

@@ -337,9 +337,10 @@ def _held_out_elbo(
 ) -> float:
     rank, size = (0, 1) if world is None else (world.rank, world.size)
     values = validation.new_zeros(len(validation))
-    for chunk, first in enumerate(range(0, len(values), HELD_OUT_ROWS)):
+    at_once = defaults.rows_at_once(HELD_OUT_ROWS, model.n_columns)
+    for chunk, first in enumerate(range(0, len(values), at_once)):
         if chunk % size == rank:
-            rows = slice(first, first + HELD_OUT_ROWS)
+            rows = slice(first, first + at_once)
             # the first chunk has the key of old
             noise = _stream(values.device, seed, "held out", epoch, *([chunk] if chunk else []))
             values[rows] = model.elbo(validation[rows], generator=noise)

@@ -44,6 +44,7 @@ class TransformedDecoder(PhaseTypeDecoder):
         n_phases: Phases ``m`` per column.
         hidden: Widths of the hidden layers.
         zero_share: Share of exact zeros per column, shape ``(D,)``; a column with 0 has no atom at zero.
+        head_rank: Most directions in which the latent vector moves the outputs of a column; 0 for every direction.
         generator: Source of the first weights; the global one of torch when omitted.
 
     >>> from phvae.distributions import MatrixPareto
@@ -65,6 +66,7 @@ class TransformedDecoder(PhaseTypeDecoder):
         n_phases: int = defaults.DECODER_PHASES,
         hidden: Sequence[int] = defaults.HIDDEN,
         zero_share: Numbers | None = None,
+        head_rank: int = 0,
         generator: torch.Generator | None = None,
     ) -> None:
         self.family = family
@@ -76,6 +78,7 @@ class TransformedDecoder(PhaseTypeDecoder):
             n_shapes=n_shapes(family),
             hidden=hidden,
             zero_share=zero_share,
+            head_rank=head_rank,
             generator=generator,
         )
         ones = torch.ones(self.n_columns, dtype=torch.float64)
@@ -128,6 +131,8 @@ def family_of(settings: Mapping[str, Any]) -> type[TimeTransformed] | None:
 def decoder_of(settings: Mapping[str, Any], **arguments: Any) -> PhaseTypeDecoder:
     """The decoder for the tail, the phases, the latent size and the covariates in the settings."""
     family, n_inputs = family_of(settings), settings["latent_dim"] + settings.get("layout", {}).get("n_covariates", 0)
+    # files of older versions name no rank
+    arguments["head_rank"] = settings.get("head_rank", 0)
     if family is None:
         return PhaseTypeDecoder(n_inputs, n_phases=settings["n_phases"], **arguments)
     return TransformedDecoder(n_inputs, family=family, n_phases=settings["n_phases"], **arguments)

@@ -21,6 +21,8 @@ __all__ = ["VAE", "GaussianEncoder", "GenerativeModel", "Terms"]
 
 # Laws that are held at once by `VAE.log_likelihood` and `VAE.reconstruct`.
 CHUNK = 65_536
+# Rows that `VAE.generate` draws at once, where columns are many.
+ROWS = 4096
 # Rows of a batch whose laws stand for all in the penalty on roughness; it varies far less than the likelihood does.
 ROUGHNESS_ROWS = 64
 
@@ -231,7 +233,7 @@ class VAE(GenerativeModel):
             return self.elbo(x)
         posterior, c = self.posterior(x), self.layout.covariates(x)
         prior = self.prior_given(c)
-        at_once = max(1, CHUNK // max(1, len(x)))
+        at_once = self._draws_at_once(len(x))
         totals = []
         for first in range(0, n_importance, at_once):
             z = _draws(posterior, (min(at_once, n_importance - first),), generator)
@@ -256,8 +258,10 @@ class VAE(GenerativeModel):
         """
         c = torch.zeros(n, 0) if covariates is None else covariates
         z = self.beside(self.prior_given(c).sample(n, generator), c)
-        draws: Tensor = self.decoder(z).base_dist.sample((), generator=generator)
-        return draws
+        # a usual table at once, as ever; one with many columns in parts that fit into memory
+        at_once = max(1, n) if self.n_columns <= defaults.MANY_COLUMNS else defaults.rows_at_once(ROWS, self.n_columns)
+        parts = [self.decoder(part).base_dist.sample((), generator=generator) for part in z.split(at_once)]
+        return torch.cat(parts)
 
     @torch.no_grad()
     def reconstruct(
@@ -278,12 +282,16 @@ class VAE(GenerativeModel):
             return draws
         if n_samples < 1:
             raise ValueError(f"n_samples = {n_samples!r}; give at least one draw per row")
-        at_once = max(1, CHUNK // max(1, len(x)))
+        at_once = self._draws_at_once(len(x))
         total = x.new_zeros((len(x), self.n_columns), dtype=torch.float64)
         for first in range(0, n_samples, at_once):
             z = _draws(posterior, (min(at_once, n_samples - first),), generator)
             total += self.decoder(self.beside(z, c)).mean.sum(0)
         return total / n_samples
+
+    def _draws_at_once(self, n_rows: int) -> int:
+        """Draws per row whose laws are held at once."""
+        return max(1, CHUNK // max(1, n_rows * max(1, self.n_columns // defaults.MANY_COLUMNS)))
 
     @torch.no_grad()
     def kl_per_dimension(self, x: Tensor) -> Tensor:
