@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from phvae.cli import options
+from phvae.cli import beside, options
 from phvae.cli.talk import Talk, command
 
 if TYPE_CHECKING:
@@ -20,16 +20,24 @@ def evaluate(
     where: options.Where = None,
     missing: options.Missing = "error",
     weights: options.Weights = None,
+    lower: beside.Lower = None,
+    upper: beside.Upper = None,
+    censored: beside.Censored = None,
+    entry: beside.Entry = None,
+    exit: beside.Exit = None,
     delimiter: options.Delimiter = None,
     decimal: options.Decimal = ".",
 ) -> None:
     """Hold a model against a table with the same columns: how likely its rows are."""
+    given = {"lower": lower, "upper": upper, "censored": censored, "entry": entry, "exit": exit}
+    known = beside.known_of(given, missing)
     loaded = options.load(talk, model)
     covariates, levels = options.covariates_of(loaded)
+    own = None if loaded._columns is None else [options.quoted(str(name)) for name in loaded._columns]
     sheet = options.read(
         talk,
         table,
-        columns=None if loaded._columns is None else [options.quoted(str(name)) for name in loaded._columns],
+        columns=known.beside(own),
         where=where,
         missing=missing,
         delimiter=delimiter,
@@ -38,8 +46,9 @@ def evaluate(
         covariates=covariates,
         levels=levels,
     )
-    with talk.working(f"scoring {sheet.table.num_rows:,} rows"), sheet.named():
-        scores = loaded.score_samples(sheet.table, covariates=sheet.covariates)
+    rows, told = known.split(sheet)
+    with talk.working(f"scoring {rows.num_rows:,} rows"), sheet.named():
+        scores = loaded.score_samples(rows, covariates=sheet.covariates, **told)
     import numpy as np
 
     n_rows = len(scores)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from phvae import defaults
+from phvae.cli import beside as cells
 from phvae.cli import options
 from phvae.cli.talk import Talk, command
 
@@ -33,6 +34,11 @@ def fit(
     weights: options.Weights = None,
     covariates: options.Covariates = None,
     levels: options.Levels = None,
+    lower: cells.Lower = None,
+    upper: cells.Upper = None,
+    censored: cells.Censored = None,
+    entry: cells.Entry = None,
+    exit: cells.Exit = None,
     delimiter: options.Delimiter = None,
     decimal: options.Decimal = ".",
     stream: Annotated[
@@ -57,9 +63,13 @@ def fit(
         given["missing"], missing = missing, "error"
     if resume is not None:
         given.setdefault("random_state", _seed_of(resume))
+    known = cells.known_of(
+        {"lower": lower, "upper": upper, "censored": censored, "entry": entry, "exit": exit}, missing
+    )
     beside = ["--weights"] if weights is not None else []
     beside += ["--missing model"] if "missing" in given else []
     beside += ["--covariates"] if covariates else []
+    beside += [f"--{name}" for name in known.given]
     rows: Any = options.stream(talk, table, always=stream, columns=columns, where=where, missing=missing, beside=beside)
     extras: dict[str, Any] = {}
     named: Callable[[], AbstractContextManager[None]] = nullcontext
@@ -67,7 +77,7 @@ def fit(
         sheet = options.read(
             talk,
             table,
-            columns=columns,
+            columns=known.beside(columns),
             where=where,
             missing=missing,
             delimiter=delimiter,
@@ -76,8 +86,8 @@ def fit(
             covariates=covariates,
             levels=levels,
         )
-        rows, named = sheet.table, sheet.named
-        extras |= {"sample_weight": sheet.weights, "covariates": sheet.covariates}
+        (rows, told), named = known.split(sheet), sheet.named
+        extras |= {"sample_weight": sheet.weights, "covariates": sheet.covariates, **told}
     with talk.working("starting"):
         from phvae import PHVAE, distributed
         from phvae.settings import seed_of

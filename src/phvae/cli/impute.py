@@ -1,0 +1,86 @@
+"""`phvae impute`: a table with its gaps and censored cells drawn from a model."""
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from phvae.cli import beside, options
+from phvae.cli.talk import Talk, command
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+__all__ = ["impute", "register"]
+
+
+def impute(
+    talk: Talk,
+    model: options.Model,
+    table: options.Source,
+    output: Annotated[
+        str, typer.Option("--output", "-o", metavar="TABLE", help="File to write the filled table to; - for CSV.")
+    ] = "-",
+    where: options.Where = None,
+    lower: beside.Lower = None,
+    upper: beside.Upper = None,
+    censored: beside.Censored = None,
+    delimiter: options.Delimiter = None,
+    decimal: options.Decimal = ".",
+    seed: Annotated[
+        str | None, typer.Option("--seed", metavar="WHOLE", help="Seed; the same one gives the same draws.")
+    ] = None,
+) -> None:
+    """Draw the missing and censored cells of a table, given all that is known of their rows."""
+    random_state = None if seed is None else options.as_whole("seed", seed)
+    if output == "-" and talk.as_json:
+        raise ValueError("--json and the rows cannot both go to standard output; give -o a file")
+    from phvae.tables.write import require_format, table_writer
+
+    require_format(output)
+    if output != "-":
+        options.require_place(output)
+    known = beside.Known(lower=lower, upper=upper, censored=censored)
+    loaded = options.load(talk, model)
+    from phvae.preprocessing import column_names
+    from phvae.settings import seed_of
+
+    used = seed_of(random_state)
+    own = None if loaded._columns is None else [options.quoted(str(name)) for name in loaded._columns]
+    covariates, levels = options.covariates_of(loaded)
+    sheet = options.read(
+        talk,
+        table,
+        columns=known.beside(own),
+        where=where,
+        missing="error",
+        delimiter=delimiter,
+        decimal=decimal,
+        covariates=covariates,
+        levels=levels,
+    )
+    rows, told = known.split(sheet)
+    with talk.working(f"drawing cells of {rows.num_rows:,} rows"), sheet.named():
+        filled = loaded.impute(rows, random_state=used, covariates=sheet.covariates, **told)
+    names = column_names(loaded.n_features_in_, loaded._columns)
+    with table_writer(output, names) as write:
+        import numpy as np
+
+        write(np.column_stack([filled.column(name).to_numpy() for name in rows.column_names]))
+    n_gaps = sum(rows.column(name).null_count for name in rows.column_names)
+    values: dict[str, Any] = {
+        "table": output,
+        "model": str(model),
+        "n_rows": rows.num_rows,
+        "n_missing": n_gaps,
+        "seed": used,
+    }
+
+    def show(console: "Console") -> None:
+        console.print(f"{output}: {rows.num_rows:,} rows, {n_gaps:,} missing cells drawn, seed {used}", markup=False)
+
+    talk.result(values, None if talk.quiet or output == "-" else show)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(command(impute))

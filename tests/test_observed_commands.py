@@ -1,0 +1,80 @@
+"""Censoring, truncation, gaps and counts on the command line: the same as in Python, and one line for a mistake."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from phvae import PHVAE
+from phvae.cli import run
+from phvae.tables.read import read_table
+
+QUICK = ["--epochs", "2", "--hidden", "8,8", "--n-phases", "3", "--seed", "4"]
+
+
+@pytest.fixture(scope="module")
+def frame():
+    rng = np.random.default_rng(0)
+    loss, deductible = rng.exponential(2.0, 400), rng.choice([0.0, 0.5], 400)
+    table = pd.DataFrame(
+        {
+            "loss": np.minimum(loss, 5.0),
+            "open": (loss > 5.0) * 1.0,
+            "deductible": deductible,
+            "days": rng.exponential(3.0, 400),
+            "claims": rng.poisson(2.0, 400).astype(float),
+        }
+    )
+    table.loc[table.index[::9], "days"] = np.nan
+    return table[loss > deductible].reset_index(drop=True)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory, frame):
+    folder = tmp_path_factory.mktemp("observed")
+    frame.to_csv(folder / "claims.csv", index=False)
+    return folder
+
+
+TOLD = ["--censored", "loss=open", "--entry", "loss=deductible"]
+
+
+def test_commands_fit_evaluate_and_impute_as_the_estimator_does(place, frame, capsys):
+    claims, model = str(place / "claims.csv"), str(place / "model")
+    assert run(["fit", claims, *TOLD, "--missing", "model", "-o", model, *QUICK]) == 0
+    names = ["loss", "days", "claims"]
+    told = {"censored": {"loss": frame["open"]}, "entry": {"loss": frame["deductible"]}}
+    same = PHVAE(epochs=2, hidden=(8, 8), n_phases=3, random_state=4, missing="model").fit(frame[names], **told)
+    loaded = PHVAE.load(model)
+    assert loaded.settings_["counts"] == same.settings_["counts"] == [2]
+    np.testing.assert_array_equal(np.asarray(loaded.sample(50, 0)), np.asarray(same.sample(50, 0)))
+    capsys.readouterr()
+    assert run(["evaluate", model, claims, *TOLD]) == 0
+    assert f"{same.score(frame[names], **told):.4f}" in capsys.readouterr().out
+    assert run(["impute", model, claims, "--censored", "loss=open", "--seed", "3", "-o", str(place / "full.csv")]) == 0
+    assert f"{frame['days'].isna().sum()} missing cells drawn, seed 3" in capsys.readouterr().out
+    filled = read_table(place / "full.csv").table.to_pandas()
+    expected = same.impute(frame[names], random_state=3, censored=told["censored"])
+    np.testing.assert_array_equal(filled.to_numpy(), expected.to_numpy())
+
+
+MISTAKES = {
+    "an entry above the value": (["--entry", "loss=9"], "entry of column 'loss', line 2 is 9, above the value"),
+    "a bound below zero": (["--lower", "loss=-1"], "lower of column 'loss', line 2 is -1; "),
+    "no such column": (["--upper", "loss=limit"], "there is no column 'limit'; "),
+    "no such column of the model": (["--entry", "days=1"], "there is no column 'days' to model"),
+    "half an option": (["--entry", "loss"], "--entry 'loss'; write COLUMN=SOURCE"),
+    "dropped gaps": (["--exit", "loss=9", "--missing", "drop"], "leave one of them out"),
+    "a stream": (["--exit", "loss=9", "--stream"], "--stream reads values alone"),
+    "an unknown way with gaps": (["--missing", "guess"], "give error"),
+    "broken counts": (["--counts", "loss"], "no whole number"),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistake_is_one_line_and_status_two(place, name, capsys):
+    words, message = MISTAKES[name]
+    claims = str(place / "claims.csv")
+    assert run(["fit", claims, "--columns", "loss", *words, "-o", str(place / "none"), *QUICK]) == 2
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert message in err
