@@ -61,6 +61,26 @@ def test_probabilities_down_to_1e_12_are_those_of_an_exact_integral(position, po
     assert answer["standard_error"] <= 1e-3 * answer["value"]
 
 
+def test_with_several_latent_dimensions_independent_integrations_agree_at_1e_12():
+    many, other = model(latent_dim=4), copy.copy(model(latent_dim=4))
+    other.settings_ = {**many.settings_, "seed": 5}
+    x = float(many.isf(0, 1e-12)["value"][0])
+    first, second = many.sf(0, x)[0], other.sf(0, x)[0]
+    assert first["value"] == pytest.approx(1e-12, rel=0.01)
+    assert second["value"] == pytest.approx(first["value"], rel=0.01)
+    assert max(first["standard_error"], second["standard_error"]) <= 1e-3 * first["value"]
+
+
+def test_spliced_quantiles_and_probabilities_are_inverse_and_shortfalls_are_means_beyond_them():
+    many = model()
+    levels = [0.9, 0.999, 0.999999]
+    quantiles = many.quantile(0, levels, splice="gpd")["value"]
+    assert many.sf(0, quantiles, splice="gpd")["value"] == pytest.approx(1 - np.array(levels), rel=5e-3)
+    excess = many.mean_excess(0, quantiles, splice="gpd")["value"]
+    assert many.cvar(levels, 0, splice="gpd")["value"] == pytest.approx(quantiles + excess, rel=5e-3)
+    assert many.return_level(1000, 1, 0, splice="gpd")["value"] == pytest.approx(quantiles[1:2], rel=1e-6)
+
+
 def test_means_deviations_and_layers_are_those_of_an_exact_integral():
     one = model(latent_dim=1)
     decoder = inside(one).vae.decoder
@@ -180,6 +200,13 @@ def test_answers_are_tables_of_the_kind_of_the_data(kind, type_):
     assert list(answer["value"]) == model().quantile([2, 0], [0.9, 0.99])["value"].tolist()
 
 
+def test_thresholds_may_be_lists_reversed_arrays_or_the_values_of_an_answer():
+    many, levels = model(), np.array([0.9, 0.5])
+    answer = many.quantile(0, levels)
+    assert many.quantile(0, levels[::-1])["value"].tolist() == answer["value"][::-1].tolist()
+    assert many.sf(0, answer["value"]).tolist() == many.sf(0, answer["value"].tolist()).tolist()
+
+
 def test_answers_are_the_same_every_time_and_another_seed_differs_within_the_error():
     many, other = model(), copy.copy(model())
     first, again = many.cvar(0.999), many.cvar(0.999)
@@ -247,6 +274,10 @@ def test_an_integral_that_misses_its_tolerance_warns():
         (lambda m: m.layer(0, limit=1, attachment=-1), "attachment = -1; give finite thresholds >= 0"),
         (lambda m: m.layer(0, limit=[1, 2], attachment=[1, 2, 3]), "limit has 2 and attachment 3 numbers"),
         (lambda m: m.return_level(0.5, 1.0), r"periods = 0\.5 with events_per_period = 1: .* give periods above 1"),
+        (lambda m: m.return_level(10, [3.0, 4.0]), r"events_per_period has shape \(2,\); give one number"),
+        (lambda m: m.prob_exceed(0, 1.0, [1, 2], 3.0), r"within has shape \(2,\); give one number"),
+        (lambda m: m.increased_limit_factor(0, 5, [1, 2]), r"basic has shape \(2,\); give one number"),
+        (lambda m: m.layer(0, 5, 1, events_per_period=[1]), r"events_per_period has shape \(1,\); give one number"),
         (lambda m: m.return_level(10, 0), "events_per_period = 0; give finite numbers > 0"),
         (lambda m: m.sf(0, 1.0, rtol=0), "rtol = 0; give a relative tolerance"),
         (lambda m: m.sf(0, 1.0, splice="pareto"), "splice = 'pareto'; give 'gpd'"),

@@ -5,8 +5,11 @@ import math
 import numpy as np
 import pytest
 import torch
-from risk_models import exact, inside, model
+from risk_models import exact, inside, model, table
 from scipy import stats
+
+from phvae.risk import conditional
+from phvae.risk.estimate import IntegrationWarning
 
 
 @pytest.mark.parametrize(
@@ -84,6 +87,43 @@ def test_the_effective_size_is_at_least_a_tenth_of_the_rows(given, n):
     assert drawn.n_points >= 8 * n
 
 
+def test_too_few_latent_points_are_said(monkeypatch):
+    monkeypatch.setattr(conditional, "MOST_POINTS", 2**14)
+    monkeypatch.setattr(conditional, "ENOUGH", 100.0)
+    with pytest.warns(IntegrationWarning, match="1,000 rows stem from latent points whose effective number is"):
+        model().conditional_sample(1_000, {0: (">", 30.0)}, random_state=0)
+
+
+def test_rows_beyond_every_observation_say_so():
+    many, largest = model(), table().max(0)
+    for given, beyond in [
+        ({0: (">", 0.9 * largest[0])}, False),
+        ({0: (">", 1.1 * largest[0])}, True),
+        ({0: ("<", 1.1 * largest[0]), 1: ("between", 1.1 * largest[1], 2 * largest[1])}, True),
+        ({2: ("<", 10 * largest[2])}, False),
+    ]:
+        assert many.conditional_sample(3, given, random_state=0).extrapolated is beyond
+
+
+def test_several_conditions_that_hold_once_in_1e8_rows_are_drawn_from():
+    many = model()
+    t = many.joint_quantile({0: 1.0, 1: 1.0}, 1e-8)["value"][0]
+    given = {0: (">", t), 1: (">", t)}
+    drawn = many.conditional_sample(2_000, given, random_state=0)
+    assert drawn.probability == pytest.approx(1e-8, rel=0.02)
+    assert drawn.effective_size >= 200
+    # the chance to go on by a tenth, exact from the joint tail
+    farther = float(many.joint_sf({0: 1.1 * t, 1: 1.1 * t})["value"][0]) / drawn.probability
+    share = (drawn.rows[:, :2] > 1.1 * t).all(1).mean()
+    assert share == pytest.approx(farther, abs=6 * math.sqrt(farther * (1 - farther) / 2_000))
+
+
+def test_conditions_are_numbers_of_any_kind():
+    plain = model().sample(5, random_state=0, given={0: (">", 3), 1: ("<", 4.0)})
+    others = model().sample(5, random_state=0, given={0: (">", np.int64(3)), 1: ("<", np.float32(4))})
+    assert np.array_equal(plain, others)
+
+
 def test_a_seed_fixes_the_rows_and_none_gives_others():
     many, given = model(), {1: (">", 9.0)}
     first = many.sample(50, random_state=3, given=given)
@@ -125,6 +165,7 @@ def test_a_condition_on_a_spliced_tail_means_its_own_values():
         ({0: (">", 5, 6)}, r"given\[0\] = \('>', 5, 6\); give"),
         ({0: (">", math.nan)}, "nan is no finite number"),
         ({0: (">", "high")}, "'high' is no finite number"),
+        ({0: (">", True)}, "True is no finite number"),
         ({0: ("between", 3, 2)}, "impossible: give the smaller end first"),
         ({0: ("<", 0.01)}, r"given\[0\] = \('<', 0.01\) is impossible: the column is never below 0"),
         ({2: ("<", 0.0)}, "impossible: the column is never below 0"),

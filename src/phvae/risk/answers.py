@@ -218,7 +218,9 @@ class TailAnswers(SumAnswers, JointAnswers):
             rows.append(moved.numpy())
             parts.append((chance, effective, n_points))
         table = from_matrix(np.concatenate(rows), self._columns, fitted.kind)
-        return ConditionalSample(table, *summary(parts))
+        found = summary(parts)
+        beyond = [fitted.beyond(c.column, np.array([c.low]), np.array(found[:1])) for c in conditions]
+        return ConditionalSample(table, *found, bool(np.any(beyond)))
 
     def tail_certificate(self, X: Any = None) -> TailCertificate:
         """How far the tail of each column can be trusted: support, trust point, exceedance tests, verdict in words.

@@ -1,6 +1,7 @@
 """Rows given a condition, without rejection: latent points drawn given the event, then columns drawn given both."""
 
 import math
+import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -9,6 +10,7 @@ import torch
 from torch import Tensor
 
 from phvae.risk.conditions import Range, log_chance
+from phvae.risk.estimate import IntegrationWarning
 from phvae.risk.latent import NormalMixture
 from phvae.risk.quadrature import REPLICATES, Proposal
 from phvae.vae import VAE
@@ -30,8 +32,10 @@ class ConditionalSample(NamedTuple):
     rows: Table of rows, each of which meets the condition.
     probability: Probability of the condition.
     standard_error: Of the probability.
-    effective_size: Effective number of weighted latent points that the rows were chosen from.
+    effective_size: Effective number of weighted latent points that the rows were chosen from; at least a tenth of the
+        rows, or a warning says that it is not.
     n_points: Number of weighted latent points.
+    extrapolated: Whether a condition begins beyond the largest observation of its column.
     """
 
     rows: Any
@@ -39,6 +43,7 @@ class ConditionalSample(NamedTuple):
     standard_error: float
     effective_size: float
     n_points: int
+    extrapolated: bool
 
 
 class Event:
@@ -98,6 +103,13 @@ def draw_given(event: Event, n: int) -> Iterator[tuple[Tensor, Tensor, float, in
             if effective >= ENOUGH * rows or n_points >= MOST_POINTS or len(weights) == 1:
                 break
             n_points *= 4
+        if effective < ENOUGH * rows and len(weights) > 1:
+            warnings.warn(
+                f"given: {rows:,} rows stem from latent points whose effective number is {effective:,.0f}, below a "
+                "tenth of the rows, so many of them are alike; give less extreme conditions, or take fewer rows",
+                IntegrationWarning,
+                stacklevel=4,
+            )
         if len(weights) == 1:
             # without latent variables there is one law, and rows are independent
             effective = float(rows)

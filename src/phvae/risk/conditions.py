@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from numbers import Real
 from typing import Any, NamedTuple
 
 import torch
@@ -93,7 +94,8 @@ def _range(column: Any, position: int, condition: Any) -> Range:
     if sign not in wanted or len(ends) != wanted[sign]:
         raise ValueError(f"given[{column!r}] = {condition!r:.80}; {remedy}")
     for end in ends:
-        if not isinstance(end, int | float) or not math.isfinite(end):
+        # a truth value is a number to Python
+        if isinstance(end, bool) or not isinstance(end, Real) or not math.isfinite(end):
             raise ValueError(f"given[{column!r}] = {condition!r:.80}: {end!r:.40} is no finite number; {remedy}")
     if sign == "between" and not ends[0] < ends[1]:
         raise ValueError(f"given[{column!r}] = {condition!r} is impossible: give the smaller end first")

@@ -111,7 +111,7 @@ class Losses:
             periods: Return periods, each with more than one event on average.
             events_per_period: Rows per period, on average.
         """
-        rate = float(questions.positive("events_per_period", events_per_period)[0])
+        rate = questions.one_positive("events_per_period", events_per_period)
         asked = questions.positive("periods", periods)
         for period in asked:
             if period * rate <= 1:
@@ -131,8 +131,9 @@ class Losses:
             within: Number of periods.
             events_per_period: Rows per period, on average.
         """
-        time = float(questions.positive("within", within)[0])
-        count = time * float(questions.positive("events_per_period", events_per_period)[0])
+        count = questions.one_positive("within", within) * questions.one_positive(
+            "events_per_period", events_per_period
+        )
         return self._at_points(x, lambda law, at: (-torch.expm1(-count * law.log_sf(at).exp())).log())
 
     def layer(self, limit: Any, attachment: Any = 0.0, events_per_period: float | None = None) -> Any:
@@ -147,9 +148,7 @@ class Losses:
             attachment: Where the layer begins; one number or one per layer.
             events_per_period: Rows per period, on average.
         """
-        rate = (
-            None if events_per_period is None else float(questions.positive("events_per_period", events_per_period)[0])
-        )
+        rate = None if events_per_period is None else questions.one_positive("events_per_period", events_per_period)
         limits, starts = questions.positive("limit", limit, infinite=True), self._thresholds("attachment", attachment)
         try:
             limits, starts = np.broadcast_arrays(limits, starts)
@@ -195,13 +194,13 @@ class Losses:
             limit: Limits.
             basic: The basic limit, whose factor is 1.
         """
-        limits, base = questions.positive("limit", limit), questions.positive("basic", basic)[:1]
+        limits, base = questions.positive("limit", limit), questions.one_positive("basic", basic)
 
         def measure(law: IntegratedLaw) -> tuple[Tensor, Tensor]:
             at = tensor(limits).expand(law.replicates, -1)
-            return law.limited(at) / law.limited(tensor(base)), at
+            return law.limited(at) / law.limited(tensor([base])), at
 
-        return self._ask({"limit": limits}, lambda s: s.at(points=[*limits.tolist(), *base.tolist()]), measure)
+        return self._ask({"limit": limits}, lambda s: s.at(points=[*limits.tolist(), base]), measure)
 
     def _thresholds(self, name: str, x: Any) -> Array:
         return questions.thresholds(name, x, min(source.lower for source in self.sources))

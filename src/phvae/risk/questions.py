@@ -7,7 +7,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["checked_rtol", "levels", "place", "places", "positive", "thresholds", "weights", "whole"]
+__all__ = [
+    "checked_rtol",
+    "levels",
+    "one_positive",
+    "place",
+    "places",
+    "positive",
+    "thresholds",
+    "weights",
+    "whole",
+]
 
 Array = NDArray[np.float64]
 
@@ -82,6 +92,17 @@ def weights(value: Any, positions: Sequence[int], names: Sequence[Any], argument
     return [float(number) for number in numbers]
 
 
+def one_positive(name: str, value: Any) -> float:
+    """One number above zero.
+
+    >>> one_positive("within", 2)
+    2.0
+    """
+    if np.ndim(value):
+        raise ValueError(f"{name} has shape {np.shape(value)}; give one number")
+    return float(positive(name, value)[0])
+
+
 def whole(name: str, value: Any, least: int = 1) -> int:
     """A whole number that is large enough."""
     if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least:
@@ -100,7 +121,8 @@ def _all(name: str, value: Any, holds: Any, remedy: str) -> Array:
     if isinstance(value, Mapping | str | bytes):
         raise ValueError(f"{name} = {value!r}; {remedy}")
     try:
-        numbers = np.atleast_1d(np.asarray(value, dtype=np.float64))
+        # torch takes no array that is reversed or a field of another, such as the values of an answer
+        numbers = np.atleast_1d(np.array(value, dtype=np.float64, order="C"))
     except (TypeError, ValueError):
         raise ValueError(f"{name} = {value!r:.60} is not a number or a list of numbers; {remedy}") from None
     if numbers.ndim != 1 or not len(numbers):

@@ -120,6 +120,11 @@ def bootstrap(
     [11.9, 13.0, 15.2]
     """
     check_is_fitted(model)
+    if model.settings_.get("layout"):
+        raise ValueError(
+            "model has rows of more than plain values, such as covariates, and a bootstrap draws none of these: fit it "
+            "again yourself, to rows that phvae.risk.refit.resampled gives"
+        )
     n = (RESAMPLES if way_of(model) == BY_COLUMN else TRAININGS) if n is None else questions.whole("n", n, 2)
     values, weights = _table_of_fit(model, X, sample_weight)
     block_length = questions.whole("block_length", block_length)
