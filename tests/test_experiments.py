@@ -359,3 +359,19 @@ def test_the_papers_numbers_fill_their_tables():
     assert DEPENDENCE["equities"]["PH-VAE"][2].mean == 9.79e-4
     assert {len(cells) for cells in TIMING.values()} == {5}
     assert TIMING["Pareto"][32][2].mean == 0.6182
+
+
+def test_coverage_is_measured_on_the_intervals_that_users_get(monkeypatch):
+    from experiments import coverage
+    from phvae import PHVAE
+    from phvae.risk import bootstrap
+
+    monkeypatch.setattr(coverage, "RESAMPLES", 40)
+    row = coverage.replicate(("Pareto", 3))
+    x = coverage.LAWS["Pareto"].isf(np.random.default_rng([1, 3]).random(coverage.ROWS))[:, None]
+    model = PHVAE(n_phases=coverage.PHASES, random_state=3).fit(x)
+    again = bootstrap(model, x, 40)
+    for method in coverage.METHODS:
+        found = again.interval(lambda m: m.isf(0, coverage.PROBABILITY), method=method)[0]
+        assert float(row[f"{method} low"]) == pytest.approx(found["low"], rel=1e-4)
+        assert float(row[f"{method} high"]) == pytest.approx(found["high"], rel=1e-4)

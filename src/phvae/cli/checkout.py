@@ -13,7 +13,7 @@ from phvae.cli.talk import Talk, command
 
 __all__ = ["bench", "register", "reproduce"]
 
-BENCHMARKS = ("likelihood", "training", "fitting", "generators")
+BENCHMARKS = ("likelihood", "training", "fitting", "generators", "risk")
 Rest = Annotated[list[str] | None, typer.Argument(metavar="[ARGUMENTS]...", help="What it is to be told, after --.")]
 
 
