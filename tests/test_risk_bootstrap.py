@@ -305,6 +305,13 @@ def test_a_column_with_few_values_cannot_be_resampled():
         bootstrap(model, x)
 
 
+def test_a_model_with_covariates_is_refused(rows):
+    given = PHVAE(n_phases=2, hidden=(4,), latent_dim=1, epochs=1, random_state=0)
+    given.fit(rows, covariates=np.arange(N)[:, None])
+    with pytest.raises(ValueError, match="model was fitted with covariates"):
+        bootstrap(given, rows)
+
+
 def test_an_error_names_the_resample(networks, rows):
     broken = copy.copy(networks)
     broken.settings_ = {**networks.settings_, "learning_rate": 1e30}

@@ -122,8 +122,8 @@ def bootstrap(
     check_is_fitted(model)
     if model.settings_.get("layout"):
         raise ValueError(
-            "model has rows of more than plain values, such as covariates, and a bootstrap draws none of these: fit it "
-            "again yourself, to rows that phvae.risk.refit.resampled gives"
+            "model was fitted with covariates, gaps, intervals or truncation, and a bootstrap draws rows of plain "
+            "values: fit it again yourself, to the rows that phvae.risk.refit.resampled gives"
         )
     n = (RESAMPLES if way_of(model) == BY_COLUMN else TRAININGS) if n is None else questions.whole("n", n, 2)
     values, weights = _table_of_fit(model, X, sample_weight)
