@@ -14,7 +14,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 	touch $@
 
 demo: setup
-	$(BIN)/phvae demo --output build/demo
+	$(BIN)/phvae demo --output demo
 
 lint: setup
 	$(BIN)/ruff check .
@@ -42,4 +42,4 @@ docs: setup
 	$(BIN)/python -m sphinx -W --keep-going -q -j 2 docs build/docs
 
 clean:
-	rm -rf build $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf build demo $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -41,7 +41,8 @@ ORDER = [
     {"estimator"},
     {"baselines"},
     {"datasets", "metrics", "plots"},
-    {"demo", "report"},
+    {"report"},
+    {"demo"},
     {"cli"},
     {"__main__"},
 ]

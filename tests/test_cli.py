@@ -1,5 +1,7 @@
 """The command line: quick help, a demo that shows its tail against the truth, and mistakes in one line."""
 
+import json
+import os
 import resource
 import subprocess
 import sys
@@ -8,16 +10,18 @@ import pytest
 from installed_command import SCRIPT
 from typer.testing import CliRunner
 
-from phvae import __version__, demo, report
+from phvae import __version__, demo
 from phvae.cli import app
+from phvae.datasets import CLAIMS, claims
+from phvae.report.wording import figure
 
 runner = CliRunner()
 
 
 @pytest.fixture
 def small_demo(monkeypatch):
-    small = demo.run_demo(n_rows=400, n_phases=3, n_refits=4)
-    monkeypatch.setattr(demo, "run_demo", lambda: small)
+    small = demo.run_demo(n_rows=300, n_held_out=100, epochs=1, n_phases=3)
+    monkeypatch.setattr(demo, "run_demo", lambda **_: small)
     return small
 
 
@@ -55,34 +59,20 @@ def test_help_answers_at_once():
     assert min(seconds() for _ in range(5)) < 0.3
 
 
-def test_the_demo_writes_one_page_that_loads_nothing_from_elsewhere(small_demo, tmp_path):
-    result = runner.invoke(app, ["demo", "--output", str(tmp_path / "new" / "place")])
+def test_the_demo_holds_tails_against_their_truth_and_writes_a_report(small_demo, tmp_path):
+    folder = tmp_path / "new" / "place"
+    result = runner.invoke(app, ["demo", "--output", str(folder), "--rtol", "0.1"])
     assert result.exit_code == 0, result.output
-    page = (tmp_path / "new" / "place" / "index.html").read_text(encoding="utf-8")
-    assert page.count("<svg") == 2
-    assert "<script" not in page
-    assert "<link" not in page
-    assert 'src="http' not in page
-    assert "extrapolated" in page
-    assert "[k€]" in result.output
+    assert sorted(os.listdir(folder)) == ["claims.phvae", "report.html", "report.json"]
+    numbers = json.loads((folder / "report.json").read_text(encoding="utf-8"))
+    margins = dict(zip(claims(1).names, CLAIMS.margins, strict=True))
+    for row in numbers["risk"]:
+        law = margins[row["column"]]
+        assert row["truth"] == {"var": float(law.isf(1 - row["level"])), "cvar": law.cvar(row["level"])}
+        for value in (row["truth"]["var"], row["var"]["value"], row["cvar"]["value"]):
+            assert figure(value) in result.output
+    assert numbers["columns"][2]["zero_share"] > 0.6
     assert "extrapolated" in result.output
-
-
-def test_rows_beyond_the_largest_observation_say_so_and_have_no_empirical_value(small_demo):
-    laws = [refit.law for refit in small_demo.refits]
-    for row in report.quantile_table(small_demo.fit.law, small_demo.x, small_demo.truth, laws):
-        assert row.extrapolated == (row.fitted > small_demo.x.max())
-        assert (row.empirical is None) == (row.level * len(small_demo.x) < 1)
-        if row.empirical is not None:
-            assert (small_demo.x > row.empirical).sum() == int(row.level * len(small_demo.x) + 1e-9)
-    at = [0.5 * small_demo.x.max(), 1e4 * small_demo.x.max()]
-    inside, far = report.tail_table(small_demo.fit.law, small_demo.x, small_demo.truth, laws, at)
-    assert not inside.extrapolated
-    assert inside.empirical is not None
-    assert far.extrapolated
-    assert far.empirical is None
-    # Far below the smallest double: only the logarithm can say it.
-    assert far.fitted < -400
 
 
 def test_an_unwritable_folder_is_one_line_and_status_2(tmp_path):

@@ -99,6 +99,7 @@ def test_every_command_speaks_json_and_can_be_quiet(place, tmp_path, capsys):
         "fit": ("fit", claims, "-o", tmp_path / "model", *QUICK),
         "sample": ("sample", model, "-n", 10, "-o", tmp_path / "out.csv"),
         "evaluate": ("evaluate", model, claims),
+        "report": ("report", model, "--data", claims, "-o", tmp_path / "page.html", "--rtol", "0.1", "--levels", "0.9"),
         "info": ("info", model),
         "verify": ("verify", model),
     }

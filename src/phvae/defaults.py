@@ -41,6 +41,10 @@ DEVICE = "auto"
 MANY_COLUMNS = 100  # beyond so many, what grows with columns is bounded: weights per column, laws held at once
 MANY_COLUMNS_RANK = 4  # of the head of a decoder with many columns
 
+REPORT_LEVELS = (0.9, 0.95, 0.99, 0.995, 0.999, 0.9999)
+REPORT_PERIODS = (10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0)  # return periods
+REPORT_RTOL = 1e-2  # below what a few thousand rows leave open, and fast
+
 
 class Setting(NamedTuple):
     """A setting of the estimator as the command line offers it.

@@ -1,53 +1,69 @@
-"""`phvae demo`: built-in data with a known tail, fitted, and held against the truth."""
+"""`phvae demo`: claims with a known law, fitted, and their tails held against the truth."""
 
-from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from phvae import defaults
 from phvae.cli.talk import Talk, command
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from phvae.report import QuantileRow, TailRow
-
 __all__ = ["demo", "register"]
 
 
 def demo(
     talk: Talk,
-    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the page.")] = Path("phvae-demo"),
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for model, page and numbers.")] = Path("demo"),
+    rtol: Annotated[
+        float, typer.Option(metavar="SHARE", help="Relative standard error to integrate to.")
+    ] = defaults.REPORT_RTOL,
 ) -> None:
-    """Fit built-in heavy-tailed data, print the tail table and write a page with pictures."""
+    """Fit built-in claims with a known law, print their tails beside the truth and write a report."""
     output.mkdir(parents=True, exist_ok=True)
-    page = output / "index.html"
+    page = output / "report.html"
     page.touch()
-    with talk.working("fitting 5,000 rows"):
+    with talk.working("starting"):
         from phvae.demo import run_demo
-        from phvae.report import quantile_table, tail_table, thresholds, write_report
 
-        result = run_demo()
-    laws = [refit.law for refit in result.refits]
-    quantiles = quantile_table(result.fit.law, result.x, result.truth, laws)
-    tails = tail_table(result.fit.law, result.x, result.truth, laws, thresholds(result.x))
-    write_report(result, quantiles, tails, page)
+    result = run_demo(verbose=not talk.quiet)
+    result.model.save(output / "claims.phvae")
+    with talk.working("integrating tails"):
+        report = result.model.report(
+            result.data,
+            page,
+            held_out=result.held_out,
+            truth=result.truth,
+            unit=result.unit,
+            title="Fire losses with a known law",
+            model_name="claims.phvae",
+            data_name="built-in claims",
+            held_out_name="the same law",
+            rtol=rtol,
+        )
+    numbers = report.numbers
 
     def show(console: "Console") -> None:
-        console.print(f"\nTruth: {result.truth} {result.unit}\n{result.fit}\n", markup=False)
-        console.print(_quantiles(quantiles, result.unit))
-        console.print(_tails(tails, result.unit))
-        console.print(f"Ranges: {len(laws)} refits to resampled rows, sampling uncertainty only.", style="dim")
-        console.print(f"Page: {page}", markup=False)
+        settings = result.model.settings_
+        console.print(
+            f"\n{settings['n_rows']:,} claims of three dependent columns drawn from a known law; "
+            f"{settings['n_phases']} phases each, latent dimension {settings['latent_dim']}",
+            markup=False,
+        )
+        for column in numbers["verdicts"]:
+            console.print(_tails(column["name"], numbers))
+            console.print(f"[bold]{column['verdict']}[/bold]. ", end="")
+            console.print(f"{column['words']}\n", markup=False, style="dim")
+        console.print(
+            "Intervals are those of the integration; * extrapolated: beyond the largest observation.",
+            style="dim",
+        )
+        console.print(f"Report: {page}; its numbers: {page.with_suffix('.json')}", markup=False)
 
-    values = {
-        "page": str(page),
-        "unit": result.unit,
-        "quantiles": [asdict(row) for row in quantiles],
-        "tails": [asdict(row) for row in tails],
-    }
+    values = {"page": str(page), "model": str(output / "claims.phvae"), "unit": result.unit, "risk": numbers["risk"]}
     talk.result(values, None if talk.quiet else show)
 
 
@@ -56,55 +72,31 @@ def register(app: typer.Typer) -> None:
     app.command()(command(demo))
 
 
-def _table(title: str, *columns: str) -> "Table":
+def _tails(name: str, numbers: dict[str, Any]) -> "Table":
+    """VaR and CVaR of a column, beside the truth and the data."""
     from rich import box
     from rich.markup import escape
     from rich.table import Table
 
-    # Square brackets hold units here, not markup.
-    table = Table(title=escape(title), box=box.SIMPLE_HEAD, title_justify="left", title_style="bold")
-    for column in columns:
-        table.add_column(escape(column), justify="right", no_wrap=True)
-    return table
+    from phvae.report.wording import figure, percent
 
-
-def _quantiles(rows: "list[QuantileRow]", unit: str) -> "Table":
-    from phvae.report import COVERAGE, figure, level
-
-    table = _table(
-        f"Quantiles [{unit}], by exceedance level",
-        "level",
-        "true",
-        "fitted",
-        f"{COVERAGE:.0%} range",
-        "data",
-        "error",
-        "",
-    )
-    for row in rows:
+    # square brackets hold a unit here, not markup
+    title = escape(f"{name} [{numbers['unit']}]")
+    table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", title_style="bold")
+    for heading in ("level", "true\nVaR", "model\nVaR", "\ninterval", "true\nCVaR", "model\nCVaR", "\ninterval", ""):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for row in numbers["risk"]:
+        if row["column"] != name:
+            continue
+        var, cvar = row["var"], row["cvar"]
         table.add_row(
-            level(row.level),
-            figure(row.true),
-            figure(row.fitted),
-            f"{figure(row.low)} - {figure(row.high)}",
-            "-" if row.empirical is None else figure(row.empirical),
-            f"{100 * row.relative_error:+.1f}%",
-            "[yellow]extrapolated[/]" if row.extrapolated else "",
-        )
-    return table
-
-
-def _tails(rows: "list[TailRow]", unit: str) -> "Table":
-    from phvae.report import COVERAGE, figure, power
-
-    table = _table("Probability of exceeding x", f"x [{unit}]", "true", "fitted", f"{COVERAGE:.0%} range", "data", "")
-    for row in rows:
-        table.add_row(
-            figure(row.threshold),
-            power(row.true),
-            power(row.fitted),
-            f"{power(row.low)} - {power(row.high)}",
-            "-" if row.empirical is None else power(row.empirical),
-            "[yellow]extrapolated[/]" if row.extrapolated else "",
+            percent(row["level"]),
+            figure(row["truth"]["var"]),
+            figure(var["value"]),
+            f"{figure(var['low'])} - {figure(var['high'])}",
+            figure(row["truth"]["cvar"]),
+            figure(cvar["value"]),
+            f"{figure(cvar['low'])} - {figure(cvar['high'])}",
+            "[yellow]*[/]" if var["extrapolated"] or cvar["extrapolated"] else "",
         )
     return table

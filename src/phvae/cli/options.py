@@ -26,6 +26,7 @@ __all__ = [
     "Source",
     "Weights",
     "Where",
+    "as_numbers",
     "as_value",
     "as_whole",
     "covariates_of",
@@ -206,6 +207,18 @@ def as_whole(name: str, text: str) -> int:
     if not (abs(value) < 2**63 and value == int(value)):
         raise ValueError(f"{name} = {text!r}; give a whole number, such as 1000 or 1e6")
     return int(text) if text.strip("+-").isdigit() else int(value)
+
+
+def as_numbers(name: str, text: str) -> list[float]:
+    """Numbers separated by commas.
+
+    >>> as_numbers("levels", "0.9, 0.99")
+    [0.9, 0.99]
+    """
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError:
+        raise ValueError(f"{name} = {text!r}; give numbers separated by commas, such as 0.9,0.99") from None
 
 
 def as_value(text: str) -> int | float | str:

@@ -1,8 +1,9 @@
 """What a fitted model answers about its tails: the methods that `phvae.PHVAE` has from this module."""
 
 import math
+import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -20,6 +21,9 @@ from phvae.risk.splice import Spliced
 from phvae.risk.sums import SumAnswers
 from phvae.settings import seed_of
 from phvae.tables import from_matrix
+
+if TYPE_CHECKING:
+    from phvae.report import Report
 
 __all__ = ["TailAnswers"]
 
@@ -229,6 +233,22 @@ class TailAnswers(SumAnswers, JointAnswers):
             X: Rows the fit has not seen, in their order, to count exceedances in; None leaves these tests out.
         """
         return certify(self, X)
+
+    def report(self, X: Any, path: str | os.PathLike[str] | None = None, **options: Any) -> "Report":
+        """A tail-risk report: one printable page, with all its numbers as JSON beside it.
+
+        Args:
+            X: The table of the fit, or other rows of the same columns.
+            path: Where to write the page, such as ``page.html``; the numbers are then in ``page.json``. None writes
+                nothing: the result has both, and `write`.
+            options: Those of `phvae.report.tail_report`, such as ``held_out=``, ``unit=`` and ``layers=``.
+        """
+        from phvae.report import tail_report
+
+        found = tail_report(self, X, **options)
+        if path is not None:
+            found.write(path)
+        return found
 
     def _mover(self, splice: Splice) -> Callable[[Tensor], Tensor]:
         """What moves rows ``(n, D)`` of the model to its spliced tails."""

@@ -1,0 +1,113 @@
+"""`phvae report`: one page about the tails of a model, beside data."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from phvae import defaults
+from phvae.cli import options
+from phvae.cli.talk import Talk, command
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+__all__ = ["register", "report"]
+
+LEVELS = ",".join(f"{level:g}" for level in defaults.REPORT_LEVELS)
+PERIODS = ",".join(f"{period:g}" for period in defaults.REPORT_PERIODS)
+
+
+def report(
+    talk: Talk,
+    model: options.Model,
+    data: Annotated[str, typer.Option("--data", "-d", metavar="TABLE", help="Table of the fit, or rows like it.")],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="PAGE", help="HTML file; its numbers go beside it as .json.")
+    ] = Path("report.html"),
+    held_out: Annotated[
+        str | None, typer.Option("--held-out", metavar="TABLE", help="Rows the fit has not seen, for the back-test.")
+    ] = None,
+    levels: Annotated[str, typer.Option(metavar="P,...", help="Levels of VaR and CVaR.")] = LEVELS,
+    periods: Annotated[str, typer.Option(metavar="T,...", help="Return periods.")] = PERIODS,
+    events_per_period: Annotated[
+        float | None, typer.Option(metavar="NUMBER", help="Rows per period; without it, periods are counted in rows.")
+    ] = None,
+    layers: Annotated[
+        list[str] | None,
+        typer.Option("--layer", metavar="LIMITxsATTACHMENT", help="Layer to price, such as 10xs20; may be repeated."),
+    ] = None,
+    splice: Annotated[
+        str | None, typer.Option(metavar="gpd", help="Generalised Pareto tails beyond the trust points.")
+    ] = None,
+    unit: Annotated[str, typer.Option(help="Unit of the columns, for tables and axes.")] = "",
+    title: Annotated[str | None, typer.Option(help="Heading of the page.")] = None,
+    rtol: Annotated[
+        float, typer.Option(metavar="SHARE", help="Relative standard error to integrate to.")
+    ] = defaults.REPORT_RTOL,
+    where: options.Where = None,
+    missing: options.Missing = "error",
+    delimiter: options.Delimiter = None,
+    decimal: options.Decimal = ".",
+) -> None:
+    """Write a page about the tails of a model: verdicts, risk measures, pictures, dependence, back-test."""
+    for place in (output, output.with_suffix(".json")):
+        options.require_place(place)
+    asked: dict[str, Any] = {
+        "levels": options.as_numbers("levels", levels),
+        "periods": options.as_numbers("periods", periods),
+        "layers": [_layer(text) for text in layers or ()],
+        "events_per_period": events_per_period,
+        "splice": splice,
+        "unit": unit,
+        "title": title,
+        "rtol": rtol,
+        "model_name": model.name,
+    }
+    loaded = options.load(talk, model)
+
+    def rows(table: str) -> Any:
+        return options.read(
+            talk,
+            table,
+            columns=None if loaded._columns is None else [options.quoted(str(name)) for name in loaded._columns],
+            where=where,
+            missing=missing,
+            delimiter=delimiter,
+            decimal=decimal,
+        )
+
+    sheet = rows(data)
+    if held_out is not None:
+        asked |= {"held_out": rows(held_out).table, "held_out_name": _name(held_out)}
+    with talk.working("integrating tails"), sheet.named():
+        found = loaded.report(sheet.table, data_name=_name(data), **asked)
+    with talk.working("drawing"):
+        numbers = found.write(output)
+    verdicts = {column["name"]: column["verdict"] for column in found.numbers["verdicts"]}
+
+    def show(console: "Console") -> None:
+        said = ", ".join(f"{name}: {verdict}" for name, verdict in verdicts.items())
+        console.print(f"{output}: {sheet.table.num_rows:,} rows; {said}; numbers in {numbers}", markup=False)
+
+    values = {"page": str(output), "numbers": str(numbers), "verdicts": verdicts, "risk": found.numbers["risk"]}
+    talk.result(values, None if talk.quiet else show)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(command(report))
+
+
+def _layer(text: str) -> tuple[float, float]:
+    """A layer from its text: 10xs20 is 10 in excess of 20."""
+    limit, found, attachment = text.replace(" ", "").partition("xs")
+    try:
+        return float(limit), float(attachment) if found else 0.0
+    except ValueError:
+        raise ValueError(f"layer = {text!r}; give limit and attachment, such as 10xs20") from None
+
+
+def _name(table: str) -> str:
+    """What a page calls a table."""
+    return "standard input" if table == "-" else Path(table).name
