@@ -62,7 +62,7 @@ class Survival:
     """A survival curve between exact points: straight in logarithms of both axes.
 
     >>> curve = Survival(np.array([1.0, 10.0]), np.array([1.0, 0.01]))
-    >>> float(curve.sf(100**0.5)), float(curve.isf(0.1)).__round__(6), round(float(curve.hill(1.0)), 6)
+    >>> round(float(curve.sf(100**0.5)), 6), round(float(curve.isf(0.1)), 6), round(float(curve.hill(1.0)), 6)
     (0.01, 3.162278, 0.5)
     """
 
