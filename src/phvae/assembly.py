@@ -19,6 +19,8 @@ from phvae.observed import Cells
 from phvae.observed_start import fit_cells, representatives
 from phvae.preprocessing import PositiveScaler, geometric_start
 from phvae.priors import ConditionalPrior, MixturePrior, Prior, StandardNormal
+from phvae.signed_decoders import SignedDecoder
+from phvae.signed_start import set_signed_start
 from phvae.start import fit_marginals, reachable
 from phvae.training import TrainingError, cosine_schedule, step_schedule, train
 from phvae.transformed_decoders import TransformedDecoder, decoder_of, family_of
@@ -213,6 +215,8 @@ def _start(
     advised = torch.full((decoder.n_columns,), defaults.STRENGTH / total, dtype=torch.float64)
     if isinstance(decoder, TransformedDecoder):
         found = set_transformed_start(decoder, x, fitted=settings["start"] == "fitted", weights=mass)
+    elif isinstance(decoder, SignedDecoder):
+        advised = set_signed_start(decoder, x, fitted=settings["start"] == "fitted", weights=weights, advised=advised)
     elif settings["start"] == "fitted":
         if cells is None:
             marginals = fit_marginals(x, n_phases=settings["n_phases"], weights=weights)

@@ -17,6 +17,7 @@ PRIOR: Literal["auto"] = "auto"
 START = "fitted"
 TAIL = "exponential"
 ORIGIN: Literal["auto"] = "auto"
+SUPPORT = "non-negative"
 MISSING = "error"
 COUNTS: Literal["auto"] = "auto"
 SMOOTHNESS: Literal["auto"] = "auto"
@@ -100,6 +101,13 @@ SETTINGS = (
         ORIGIN,
         "origin",
         "Lower end of each column: 'auto' estimates it; or a number, one per column, a dict by name.",
+    ),
+    Setting(
+        "support",
+        SUPPORT,
+        "origin",
+        "Values of each column: 'non-negative', or 'real' for values of both signs, with two tails; one per column, a "
+        "dict by name.",
     ),
     Setting(
         "missing",

@@ -13,19 +13,18 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from phvae import defaults, modelfile
 from phvae.blocks import BLOCK, Shard
 from phvae.checkpoint import Place
-from phvae.distributions import SeriesPhaseType
-from phvae.distributions.zero_atom import ZeroAtom
 from phvae.history import EpochRecord, History
 from phvae.in_memory import fit_table
+from phvae.inspection import phase_type
 from phvae.observing import observe, observed_rows, refuse_beside_stream
 from phvae.persistence import Verification, pack, require_same_numbers, unpack
 from phvae.preprocessing import Origin, PositiveScaler, column_names, require_non_negative
-from phvae.risk.questions import place
 from phvae.risk.record import TailRecord
 from phvae.risk.sources import Splice
 from phvae.scoring import CHUNK, Scored
 from phvae.settings import device_of
 from phvae.streaming.fitting import ParquetStream, fit_stream, table_or_stream
+from phvae.supports import Support, any_signed, signed_columns
 from phvae.tables import Table, from_matrix, is_frame, to_matrix
 from phvae.tail_index import tail_index
 from phvae.vae import VAE
@@ -37,11 +36,12 @@ Array = NDArray[np.float64]
 
 
 class PHVAE(Scored, ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin, BaseEstimator):  # type: ignore[misc]
-    """Phase-type variational autoencoder: the joint law of non-negative, heavy-tailed columns.
+    """Phase-type variational autoencoder: the joint law of heavy-tailed columns.
 
     ``p(x) = ∫ Π_j p(x_j | z) p(z) dz`` with a series phase-type law of ``x_j - origin_j`` for every column ``j`` given
-    the latent vector ``z``, and an atom at zero for a column with exact zeros. Settings that are ``"auto"`` adapt to
-    the size of the data; the values used are in ``settings_``.
+    the latent vector ``z``, and an atom at zero for a column with exact zeros. A signed column has one such law for its
+    gains, one for its losses, and a probability of a loss, all given ``z``. Settings that are ``"auto"`` adapt to the
+    size of the data; the values used are in ``settings_``.
 
     Args:
         n_phases: Phases per column. None takes 14 for one column and 20 for several, or 10 below 5,000 rows, and what
@@ -56,6 +56,8 @@ class PHVAE(Scored, ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMi
         tail: Kind of tail each column has given ``z``: ``"exponential"`` (a phase-type law), ``"weibull"``,
             ``"lognormal"`` or ``"pareto"`` (a power, with an index to estimate).
         origin: Lower end of each column: ``"auto"`` estimates it; or a number, one per column, a dict by name.
+        support: Values of each column: ``"non-negative"``, or ``"real"`` for values of both signs, with two tails; one
+            per column, a dict by name.
         missing: ``"error"`` refuses a missing cell; ``"model"`` learns from the cells of its row that are there.
         counts: Columns of whole numbers, each the rounding of a value: ``"auto"`` takes those of which half are below
             100; or their names; None for no column.
@@ -81,7 +83,8 @@ class PHVAE(Scored, ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMi
         vae_: The trained model, in the user's units.
         history_: One record per epoch; log-likelihoods are in the user's units.
         n_features_in_, feature_names_in_: Columns seen in `fit`; names if the table had any.
-        tail_record_: Counts and largest values of each column, at most 1,001; None in files of older versions.
+        tail_record_: Counts and largest values of each column, at most 1,001, of signed columns also the lowest; None
+            in files of older versions.
         covariates_: How the covariates are read, with their names, kinds and levels; None without any.
         table_kind_: Kind of table seen in `fit`, which `sample` gives back.
 
@@ -103,6 +106,7 @@ class PHVAE(Scored, ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMi
     _columns: list[Any] | None
 
     tail_index = tail_index
+    phase_type = phase_type
 
     def __init__(
         self,
@@ -115,6 +119,7 @@ class PHVAE(Scored, ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMi
         start: str = defaults.START,
         tail: str = defaults.TAIL,
         origin: Origin = defaults.ORIGIN,
+        support: Support = defaults.SUPPORT,
         missing: str = defaults.MISSING,
         counts: Sequence[str | int] | str | None = defaults.COUNTS,
         smoothness: float | Literal["auto"] = defaults.SMOOTHNESS,
@@ -141,6 +146,7 @@ class PHVAE(Scored, ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMi
         self.start = start
         self.tail = tail
         self.origin = origin
+        self.support = support
         self.missing = missing
         self.counts = counts
         self.smoothness = smoothness
@@ -187,8 +193,9 @@ class PHVAE(Scored, ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMi
         """Learn the joint law of the columns.
 
         Args:
-            X: Table of numbers >= 0, shape ``(n, D)``: pandas, polars, Arrow or numpy. Or the path of files of one,
-                read in pieces where large; or a `phvae.streaming.ParquetStream`, always read in pieces.
+            X: Table of numbers, >= 0 in columns that are not signed, shape ``(n, D)``: pandas, polars, Arrow or numpy.
+                Or the path of files of one, read in pieces where large; or a `phvae.streaming.ParquetStream`, always
+                read in pieces.
             y: Ignored.
             sample_weight: Weight of each row, shape ``(n,)``: how many rows it stands for, so that 2 counts it twice.
             covariates: Table with a row for each row of ``X``, of numbers and levels (text, categories, truth values),
@@ -301,33 +308,6 @@ class PHVAE(Scored, ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMi
             means = [vae.decoder(z.to(device)).mean for z in inputs.split(defaults.rows_at_once(BLOCK, vae.n_columns))]
         return from_matrix(torch.cat(means).cpu().numpy(), self._columns, table.kind)
 
-    def phase_type(self, column: str | int, z: Any = None) -> SeriesPhaseType:
-        """The chain the decoder gives a column: the law of what a value that is no exact zero exceeds its origin by.
-
-        This is the law given one latent vector, to look at or to export. It is not the law of the column, whose tail is
-        heavier: that one is the mean over all latent vectors, which `sample` draws from.
-
-        Args:
-            column: Name or position.
-            z: Latent vectors, shape ``(..., latent_dim)``; None takes the centre, ``z = 0``.
-
-        Returns:
-            One law for each latent vector, in the user's units.
-        """
-        check_is_fitted(self)
-        position = place(column, column_names(self.n_features_in_, self._columns))
-        vae = self._exact("cpu")
-        points = torch.zeros(vae.latent_dim) if z is None else torch.as_tensor(z)
-        if points.shape[-1:] != (vae.latent_dim,):
-            raise ValueError(f"z has shape {tuple(points.shape)}; give vectors of length {vae.latent_dim}")
-        with torch.no_grad():
-            law: Any = vae.decoder(points.double()).base_dist
-        excess: Any = law.law if isinstance(law, ZeroAtom) else law
-        if not isinstance(excess.base, SeriesPhaseType):
-            raise ValueError(f"tail = {self.tail!r}: its chains run in a time of their own; look at vae_")
-        initial, rates = excess.base.initial, excess.base.rates
-        return SeriesPhaseType(initial[..., position, :], rates[..., position, :])
-
     def save(self, path: Place) -> None:
         """Write the fitted model to one file: a safetensors file with a JSON header, sealed by a digest."""
         check_is_fitted(self)
@@ -349,7 +329,7 @@ class PHVAE(Scored, ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMi
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
-        tags.input_tags.positive_only = True
+        tags.input_tags.positive_only = not any_signed(self.support)
         tags.input_tags.allow_nan = self.missing == "model"
         tags.transformer_tags.preserves_dtype = []
         return tags
@@ -359,7 +339,7 @@ class PHVAE(Scored, ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMi
         return int(self.settings_["latent_dim"])
 
     def _read(self, X: Any, *, reset: bool, gaps: bool = False) -> Table:
-        """A table of numbers >= 0 whose columns are those of the fit; with ``gaps`` a cell may be NaN."""
+        """A table with the columns of the fit, >= 0 where they are not signed; with ``gaps`` a cell may be NaN."""
         framed = is_frame(X)
         if not reset:
             check_is_fitted(self)
@@ -368,5 +348,7 @@ class PHVAE(Scored, ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMi
         table = to_matrix(X, gaps=gaps)
         if reset or not framed:
             validate_data(self, X if framed else table.values, reset=reset, skip_check_array=True)
-        require_non_negative(table.values, column_names(table.values.shape[1], table.names))
+        labels = column_names(table.values.shape[1], table.names)
+        signed = signed_columns(self.support, labels) if reset else self.scaler_.loss_share_ > 0
+        require_non_negative(table.values, labels, signed)
         return table

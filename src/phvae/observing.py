@@ -12,6 +12,7 @@ from torch import Tensor
 from phvae.layout import Layout
 from phvae.observed import Cells, count_columns, read_cells
 from phvae.preprocessing import column_names
+from phvae.supports import any_signed
 from phvae.tables import Table
 from phvae.vae import VAE
 
@@ -31,7 +32,10 @@ def observe(model: "PHVAE", X: Any, beside: Mapping[str, Any]) -> tuple[Table, C
     gaps = model.missing == "model"
     table = model._read(X, reset=True, gaps=gaps or _some(beside))
     labels = column_names(table.values.shape[1], table.names)
-    counts = count_columns(model.counts, table.values, labels)
+    # counts that nobody asked for are no reason to refuse signed columns beside them
+    automatic = model.counts == "auto" if isinstance(model.counts, str) else False
+    wanted = None if automatic and any_signed(model.support) else model.counts
+    counts = count_columns(wanted, table.values, labels)
     if not counts and not _some(beside) and not np.isnan(table.values).any():
         return table, None, []
     cells = read_cells(table.values, labels, **beside, counts=counts, gaps=gaps)

@@ -97,11 +97,13 @@ def require_same_numbers(model: "PHVAE", path: Place, header: Mapping[str, Any])
 
 def _fill(model: "PHVAE", header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
     settings, columns = dict(header["settings"]), header["columns"]
+    losses = settings.get("loss_share")
     vae_tensors = {name.removeprefix("vae."): value for name, value in tensors.items() if name.startswith("vae.")}
     scaler = PositiveScaler.of(
         vae_tensors["decoder.origin"].numpy(),
         vae_tensors["decoder.scale"].numpy(),
         tensors["scaler.zero_share"].numpy(),
+        None if losses is None else np.array(losses, dtype=np.float64),
     )
     _require_plausible(settings, len(scaler.scale_), sum(value.numel() for value in vae_tensors.values()))
     vae = build(settings, scaler)
@@ -121,7 +123,7 @@ def _fill(model: "PHVAE", header: Mapping[str, Any], tensors: Mapping[str, Tenso
     model.scaler_ = scaler
     model.vae_ = vae.eval()
     model.history_ = _history(header["history"])
-    model.tail_record_ = _tail_record(tensors, len(scaler.scale_))
+    model.tail_record_ = _tail_record(tensors, scaler)
     model.table_kind_ = header["table_kind"]
     model.fingerprint_ = str(header["fingerprint"])
     model.n_features_in_ = len(scaler.scale_)
@@ -165,11 +167,12 @@ def _history(header: Mapping[str, Any]) -> History:
     return History(**{**header, "records": tuple(EpochRecord(**record) for record in header["records"])})
 
 
-def _tail_record(tensors: Mapping[str, Tensor], n_columns: int) -> TailRecord | None:
+def _tail_record(tensors: Mapping[str, Tensor], scaler: PositiveScaler) -> TailRecord | None:
     """The record of the training tails; None in a file that was written before there was one."""
-    if not any(name.startswith("tail.") for name in tensors):
+    arrays = {name.removeprefix("tail."): part.numpy() for name, part in tensors.items() if name.startswith("tail.")}
+    if not arrays:
         return None
-    return TailRecord.from_arrays(tensors["tail.counts"].numpy(), tensors["tail.top"].numpy(), n_columns)
+    return TailRecord.from_arrays(arrays, len(scaler.scale_), scaler.loss_share_ > 0)
 
 
 def _parameters(header: Mapping[str, Any]) -> dict[str, Any]:
@@ -192,7 +195,9 @@ def _self_test(model: "PHVAE") -> dict[str, list[Any]]:
     vae = model._double("cpu")
     # with covariates these are points of both
     z = torch.cos(torch.arange(4.0)[:, None] * torch.arange(1.0, vae.decoder.latent_dim + 1)).double()[:, None]
-    x = torch.from_numpy(model.scaler_.origin_ + model.scaler_.scale_ * np.array([[0.1], [1.0], [10.0]]))
+    # a signed column is read on both sides
+    signs = np.where((model.scaler_.loss_share_ > 0) & (np.arange(3)[:, None] == 1), -1.0, 1.0)
+    x = torch.from_numpy(model.scaler_.origin_ + model.scaler_.scale_ * signs * np.array([[0.1], [1.0], [10.0]]))
     with torch.no_grad():
         law = vae.decoder(z).base_dist
         return {"log_density": law.log_prob(x).tolist(), "log_survival": law.log_sf(x).tolist()}

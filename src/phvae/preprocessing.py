@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phvae import defaults, weights
+from phvae.supports import Support, fit_signed_column, signed_columns
 from phvae.tables import DataError
 
 __all__ = ["Origin", "PositiveScaler", "column_names", "geometric_start", "rounded"]
@@ -30,16 +31,19 @@ class PositiveScaler:
 
     The origin of a column is estimated by ``min - (mean - min) / n``, never below 0, taken over its positive values;
     the scale is the median of ``x - origin`` over them. A column with exact zeros has an atom there: its share is in
-    ``zero_share_``, and neither origin nor scale look at the zeros.
+    ``zero_share_``, and neither origin nor scale look at the zeros. A signed column has its origin at 0, the median of
+    ``|x|`` as its scale, and an atom at zero from one exact zero in a hundred rows on.
 
     Args:
         origin: ``"auto"``, one number for all columns, a number or ``"auto"`` per column, or a dict from column name
             to either (columns that are not named are estimated). 0 puts every lower endpoint at zero.
+        support: ``"non-negative"`` or ``"real"``, one of them per column, or a dict from column name.
 
     Attributes:
         origin_: Lower endpoints, shape ``(D,)``.
         scale_: Scales, shape ``(D,)``, positive.
         zero_share_: Shares of exact zeros, shape ``(D,)``.
+        loss_share_: Shares of negative values among those that are no zeros, shape ``(D,)``; above 0 in signed columns.
 
     >>> x = np.array([[11.0, 0.0], [12.0, 4.0], [17.0, 8.0]])
     >>> scaler = PositiveScaler(origin=[10, "auto"]).fit(x)
@@ -52,9 +56,10 @@ class PositiveScaler:
     origin_: Array
     scale_: Array
     zero_share_: Array
+    loss_share_: Array
 
-    def __init__(self, origin: Origin = defaults.ORIGIN) -> None:
-        self.origin = origin
+    def __init__(self, origin: Origin = defaults.ORIGIN, support: Support = defaults.SUPPORT) -> None:
+        self.origin, self.support = origin, support
 
     def __repr__(self) -> str:
         if not hasattr(self, "origin_"):
@@ -62,11 +67,18 @@ class PositiveScaler:
         return f"PositiveScaler(origin_={self.origin_}, scale_={self.scale_}, zero_share_={self.zero_share_})"
 
     @classmethod
-    def of(cls, origin: Array, scale: Array, zero_share: Array) -> Self:
+    def of(cls, origin: Array, scale: Array, zero_share: Array, loss_share: Array | None = None) -> Self:
         """A fitted scaler with known numbers."""
-        scaler = cls([float(endpoint) for endpoint in origin])
-        scaler.origin_, scaler.scale_, scaler.zero_share_ = origin, scale, zero_share
+        losses = np.zeros(len(scale)) if loss_share is None else loss_share
+        support = ["real" if share > 0 else defaults.SUPPORT for share in losses]
+        scaler = cls([float(endpoint) for endpoint in origin], support)
+        scaler.origin_, scaler.scale_, scaler.zero_share_, scaler.loss_share_ = origin, scale, zero_share, losses
         return scaler
+
+    @property
+    def lower_(self) -> Array:
+        """Where the density of each column begins, shape ``(D,)``: its origin, or ``-inf``."""
+        return np.where(self.loss_share_ > 0, -np.inf, self.origin_)
 
     def fit(
         self,
@@ -87,17 +99,20 @@ class PositiveScaler:
             automatic: What ``"auto"`` stands for in each column, where that is not to be estimated from these values.
         """
         labels = column_names(x.shape[1], names)
-        require_non_negative(x, labels)
+        signed = signed_columns(self.support, labels)
+        require_non_negative(x, labels, signed)
         given = _endpoints(self.origin, labels)
         if automatic is not None:
             given = [end if start is None else start for start, end in zip(given, automatic, strict=True)]
-        if used is None:
-            columns = [_fit_column(x[:, j], sample_weight, given[j], labels[j]) for j in range(x.shape[1])]
-        else:
-            columns = [_fit_part(x[:, j], used[:, j], sample_weight, given[j], labels[j]) for j in range(x.shape[1])]
-        self.origin_ = np.array([origin for origin, _, _ in columns])
-        self.scale_ = np.array([scale for _, scale, _ in columns])
-        self.zero_share_ = np.array([share for _, _, share in columns])
+        columns = [
+            _fit_part(
+                x[:, j], None if used is None else used[:, j], sample_weight, given[j], labels[j], bool(signed[j])
+            )
+            for j in range(x.shape[1])
+        ]
+        self.origin_, self.scale_, self.zero_share_, self.loss_share_ = (
+            np.array([column[part] for column in columns]) for part in range(4)
+        )
         return self
 
     def transform(self, x: Array) -> Array:
@@ -163,9 +178,9 @@ def column_names(n_columns: int, names: Sequence[object] | None) -> list[str]:
     return [f"x{j}" for j in range(n_columns)] if names is None else [str(name) for name in names]
 
 
-def require_non_negative(x: Array, labels: Sequence[str]) -> None:
-    """Say which value is negative, if one is."""
-    wrong = x < 0
+def require_non_negative(x: Array, labels: Sequence[str], signed: NDArray[np.bool_] | None = None) -> None:
+    """Say which value is negative, if one is outside the signed columns."""
+    wrong = x < 0 if signed is None else (x < 0) & ~signed
     if wrong.any():
         row, column = divmod(int(wrong.argmax()), x.shape[1])
         others = f" and {int(wrong.sum()) - 1} more" if wrong.sum() > 1 else ""
@@ -173,12 +188,28 @@ def require_non_negative(x: Array, labels: Sequence[str]) -> None:
             f"Negative values in data: column {labels[column]!r}",
             row,
             f"is {x[row, column]:g}{others}; "
-            "the model is for values >= 0: remove such rows, or split the column into gains and losses",
+            "values are >= 0 unless they are said to have signs: remove such rows, or fit with support='real' "
+            f"(support={{{labels[column]!r}: 'real'}} for this column alone)",
         )
 
 
-def _fit_column(x: Array, mass: Array | None, given: float | None, label: str) -> tuple[float, float, float]:
-    """Origin, scale and share of zeros of one column."""
+Numbers = tuple[float, float, float, float]
+
+
+def _fit_signed(x: Array, mass: Array | None, given: float | None, label: str) -> Numbers:
+    """As `_fit_column` for a column with both signs."""
+    if given:
+        raise ValueError(
+            f"origin of column {label!r} is {given:g}, and its support is the whole line, which has no lower end; "
+            "leave the origin of this column 'auto'"
+        )
+    scale, zero_share, loss_share = fit_signed_column(x, mass, label)
+    _require_reasonable(np.abs(x), scale, x, label)
+    return 0.0, scale, zero_share, loss_share
+
+
+def _fit_column(x: Array, mass: Array | None, given: float | None, label: str) -> Numbers:
+    """Origin, scale, share of zeros and share of losses of one column; there are none of the last."""
     positive, used = x[x > 0], None if mass is None else mass[x > 0]
     if not positive.size:
         raise DataError(f"column {label!r} is 0 in every row; it has no law to learn: drop it")
@@ -197,26 +228,35 @@ def _fit_column(x: Array, mass: Array | None, given: float | None, label: str) -
         origin = given
     excess = positive - origin
     scale = weights.median(excess, used)
+    _require_reasonable(excess, scale, x, label)
+    return origin, scale, 1 - n / (x.size if mass is None else float(mass.sum())), 0.0
+
+
+def _require_reasonable(excess: Array, scale: float, x: Array, label: str) -> None:
+    """Refuse a unit, or a value beside its median, that double precision has no room for."""
     if not 1 / EXTREME_SCALE <= scale <= EXTREME_SCALE:
         raise DataError(f"column {label!r} has a median excess of {scale:g}; give it in another unit")
     if float(excess.max()) / scale > WIDEST:
+        row = int(np.abs(x).argmax())
         raise DataError(
             f"column {label!r}",
-            int(x.argmax()),
-            f"is {x.max():g}, beyond {WIDEST:g} times the median excess {scale:g}; remove the row or check its unit",
+            row,
+            f"is {x[row]:g}, beyond {WIDEST:g} times the median excess {scale:g}; remove the row or check its unit",
         )
-    return origin, scale, 1 - n / (x.size if mass is None else float(mass.sum()))
 
 
 def _fit_part(
-    x: Array, used: NDArray[np.bool_], mass: Array | None, given: float | None, label: str
-) -> tuple[float, float, float]:
-    """The same of some values of a column."""
+    x: Array, used: NDArray[np.bool_] | None, mass: Array | None, given: float | None, label: str, signed: bool
+) -> Numbers:
+    """The same of some values of a column, or of all, which may have signs."""
+    fit_column = _fit_signed if signed else _fit_column
+    if used is None:
+        return fit_column(x, mass, given, label)
     rows = np.flatnonzero(used)
     if not len(rows):
         raise DataError(f"column {label!r} has no value in any row; it has no law to learn: drop it")
     try:
-        return _fit_column(x[rows], None if mass is None else mass[rows], given, label)
+        return fit_column(x[rows], None if mass is None else mass[rows], given, label)
     except DataError as error:
         if error.row is None:
             raise

@@ -118,7 +118,7 @@ class Scored(Clustered, Conditioned):
         return filled[0] if n_draws is None else filled
 
     def _warn_below_origin(self: Any, values: Array) -> None:
-        below = values < self.scaler_.origin_
+        below = values < self.scaler_.lower_
         below &= ~((values == 0) & (self.scaler_.zero_share_ > 0))
         for position in np.flatnonzero(below.any(0)):
             column = column_names(below.shape[1], self._columns)[position]

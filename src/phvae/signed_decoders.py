@@ -1,6 +1,7 @@
 """The decoder of signed columns: returns, gains and losses, with a chain for either side of zero."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,9 +13,10 @@ from phvae.distributions.located import Located
 from phvae.distributions.phase_type import SeriesPhaseType
 from phvae.distributions.tails import TailedLaw
 from phvae.distributions.two_sided import TwoSided
+from phvae.distributions.zero_atom import ZeroAtom
 from phvae.kernels.heads import chain_parameters
 
-__all__ = ["SignedDecoder"]
+__all__ = ["SignedDecoder", "chain_of"]
 
 
 class SignedDecoder(PhaseTypeDecoder):
@@ -42,6 +44,7 @@ class SignedDecoder(PhaseTypeDecoder):
     """
 
     loss_share: Tensor
+    mirrored: Tensor
 
     def __init__(
         self,
@@ -75,6 +78,9 @@ class SignedDecoder(PhaseTypeDecoder):
             j = int(moved.nonzero()[0])
             raise ValueError(f"origin[{j}] = {float(self.origin[j]):g}; a column with losses has its origin at 0")
         self.register_buffer("loss_share", share.clone())
+        self.register_buffer("mirrored", torch.zeros_like(share, dtype=torch.bool), persistent=False)
+        # known without a look at the buffer, which may be on a device
+        self.turned = False
         gains = self._bias()[:, : 2 * n_phases].detach().clone()
         self._start_at(gains, 2 * n_phases)
         self._start_at(torch.where(share > 0, share, 0.5).logit()[:, None], 4 * n_phases)
@@ -89,6 +95,18 @@ class SignedDecoder(PhaseTypeDecoder):
         """Least possible value of each column, shape ``(D,)``."""
         return torch.where(self.is_signed, -torch.inf, super().lower)
 
+    def mirror(self, columns: Sequence[int]) -> None:
+        """Make the laws of these columns those of their values with the other sign: gains are losses and losses gains.
+
+        Args:
+            columns: Positions of columns with losses.
+        """
+        for j in columns:
+            if not bool(self.is_signed[j]):
+                raise ValueError(f"columns = {list(columns)}: column {j} has no losses, so its mirror image has no law")
+            self.mirrored[j] = ~self.mirrored[j]
+        self.turned = bool(self.mirrored.any())
+
     def set_losses(self, initial: Numbers, rates: Numbers) -> None:
         """Make these the laws of the losses at zero head weights; arguments as in `set_start`, a row per column."""
         start, speed = as_tensor("initial", initial).double(), as_tensor("rates", rates).double()
@@ -98,6 +116,11 @@ class SignedDecoder(PhaseTypeDecoder):
         m = self.n_phases
         chains, logit, zero = outputs.split((4 * m, 1, self.width - 4 * m - 1), -1)
         odds = torch.where(self.is_signed[columns, None], logit, -torch.inf)
+        if self.turned:
+            turned = self.mirrored[columns, None]
+            gains, losses = chains.chunk(2, -1)
+            chains = torch.where(turned, torch.cat((losses, gains), -1), chains)
+            odds = torch.where(turned, -odds, odds)
         return super()._law(torch.cat((chains, odds, zero), -1), columns)
 
     def _columns(self, outputs: Tensor, origin: Tensor, scale: Tensor) -> TwoSided:
@@ -114,3 +137,17 @@ class SignedDecoder(PhaseTypeDecoder):
         m, share = self.n_phases, self.loss_share
         losses = torch.cat((outputs[..., 2 * m : 4 * m], outputs[..., 4 * m :], outputs[..., : 2 * m]), -1)
         return (1 - share) * super().roughness(outputs) + share * super().roughness(losses)
+
+
+def chain_of(law: Any, *, losses: bool = False) -> Any:
+    """The law of what values that are no exact zeros exceed their origin by; or that of the sizes of losses.
+
+    Args:
+        law: Law of columns, as decoders give it.
+        losses: That of the losses of signed columns.
+    """
+    continuous: Any = law.law if isinstance(law, ZeroAtom) else law
+    if not isinstance(continuous, TwoSided):
+        return continuous.base
+    gains: Any = continuous.gain
+    return continuous.loss if losses else gains.base

@@ -16,6 +16,7 @@ from phvae.distributions.matrix_weibull import MatrixWeibull
 from phvae.distributions.phase_type import SeriesPhaseType
 from phvae.distributions.time_transformed import TimeTransformed
 from phvae.kernels.heads import chain_parameters
+from phvae.signed_decoders import SignedDecoder
 
 __all__ = ["TransformedDecoder", "decoder_of", "family_of", "n_shapes", "shape_outputs", "shapes_of"]
 
@@ -129,10 +130,13 @@ def family_of(settings: Mapping[str, Any]) -> type[TimeTransformed] | None:
 
 
 def decoder_of(settings: Mapping[str, Any], **arguments: Any) -> PhaseTypeDecoder:
-    """The decoder for the tail, the phases, the latent size and the covariates in the settings."""
+    """The decoder for the tail, the signs, the phases, the latent size and the covariates in the settings."""
     family, n_inputs = family_of(settings), settings["latent_dim"] + settings.get("layout", {}).get("n_covariates", 0)
     # files of older versions name no rank
     arguments["head_rank"] = settings.get("head_rank", 0)
+    if "loss_share" in settings:
+        signs = {"loss_share": settings["loss_share"], "n_phases": settings["n_phases"]}
+        return SignedDecoder(n_inputs, **signs, **arguments)
     if family is None:
         return PhaseTypeDecoder(n_inputs, n_phases=settings["n_phases"], **arguments)
     return TransformedDecoder(n_inputs, family=family, n_phases=settings["n_phases"], **arguments)

@@ -22,8 +22,14 @@ def info(talk: Talk, model: options.Model) -> None:
     names = column_names(loaded.n_features_in_, loaded._columns)
     scaler, settings, history = loaded.scaler_, loaded.settings_, loaded.history_
     columns: list[dict[str, Any]] = [
-        {"name": name, "origin": float(origin), "scale": float(scale), "zero_share": float(share)}
-        for name, origin, scale, share in zip(names, scaler.origin_, scaler.scale_, scaler.zero_share_, strict=True)
+        {
+            "name": name,
+            "origin": float(scaler.origin_[j]),
+            "scale": float(scaler.scale_[j]),
+            "zero_share": float(scaler.zero_share_[j]),
+            "loss_share": float(scaler.loss_share_[j]),
+        }
+        for j, name in enumerate(names)
     ]
     values = {
         "model": str(model),
@@ -48,12 +54,13 @@ def info(talk: Talk, model: options.Model) -> None:
             markup=False,
         )
         table = Table(box=box.SIMPLE_HEAD)
-        for heading in ("column", "origin", "median above it", "share of zeros"):
+        signed = ["share of losses"] if (scaler.loss_share_ > 0).any() else []
+        for heading in ("column", "origin", "median above it", "share of zeros", *signed):
             table.add_column(heading, justify="left" if heading == "column" else "right")
         for column in columns:
-            table.add_row(
-                Text(column["name"]), f"{column['origin']:.6g}", f"{column['scale']:.6g}", f"{column['zero_share']:.2%}"
-            )
+            losses = [f"{column['loss_share']:.2%}"] if signed else []
+            figures = f"{column['origin']:.6g}", f"{column['scale']:.6g}", f"{column['zero_share']:.2%}", *losses
+            table.add_row(Text(column["name"]), *figures)
         console.print(table)
         for how in () if loaded.covariates_ is None else loaded.covariates_.columns:
             console.print(f"  covariate {how.name!s:10} {how.described()}", markup=False)

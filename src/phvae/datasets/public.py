@@ -131,6 +131,7 @@ def equity_returns(
     first: str | None = None,
     last: str | None = None,
     zeros: bool = False,
+    signed: bool = False,
 ) -> Dataset:
     """Absolute daily returns ``|p_t / p_(t-1) - 1|`` from a file of daily prices, on days where all tickers trade.
 
@@ -144,6 +145,7 @@ def equity_returns(
         first: First date used, as ``"2010-01-01"``.
         last: Last date used.
         zeros: Keep days where a price did not move; by default they are left out.
+        signed: Returns with their signs, ``p_t / p_(t-1) - 1``.
     """
     name = "equity_returns"
     if unit not in ("fraction", "percent"):
@@ -154,16 +156,17 @@ def equity_returns(
     inside = np.array([(first is None or day >= first) and (last is None or day <= last) for day in dates])
     dates, prices = dates[inside], prices[inside]
     with np.errstate(divide="ignore", invalid="ignore"):
-        returns = np.abs(prices[1:] / prices[:-1] - 1)
+        returns = prices[1:] / prices[:-1] - 1
+    returns = returns if signed else np.abs(returns)
     keep = np.isfinite(returns).all(axis=1)
     if not zeros:
-        keep &= (returns > 0).all(axis=1)
+        keep &= (returns != 0).all(axis=1)
     values, days = returns[keep] * (100.0 if unit == "percent" else 1.0), dates[1:][keep]
     if len(values) == 0:
         raise ValueError(f"{name}: {file} has no two days in a row with prices of {', '.join(tickers)}")
     left_out = "" if zeros else ", days without a move left out"
     span = f"{len(values):,} days, {days[0]} to {days[-1]}{left_out}"
-    description = f"absolute daily returns [{unit}] of {', '.join(tickers)}: {span}"
+    description = f"{'' if signed else 'absolute '}daily returns [{unit}] of {', '.join(tickers)}: {span}"
     return Dataset(values, tickers, description, tuple(days.tolist()))
 
 

@@ -140,11 +140,14 @@ class ZeroAtom(TailedLaw):
         return share * self.law.mean_excess(points) + torch.where(share < 1, (1 - share) * -points, 0.0)
 
     def log_excess(self, threshold: Numbers, order: int = 1) -> Tensor:
-        """Log of the stop-loss moment ``E[(X - u)_+^k]`` for ``k = order``, 1 or 2, and thresholds ``u >= 0``."""
+        """Log of the stop-loss moment ``E[(X - u)_+^k]`` for ``k = order``, 1 or 2; below zero the atom is beyond."""
         points = self._points("threshold", threshold)
-        if self._validate_args:
-            checks.require_non_negative("threshold", points)
-        return self.log_rest + self.law.log_excess(points, order)
+        rest = self.log_rest + self.law.log_excess(points, order)
+        below = (points < 0) & self.has_atom
+        if not bool(below.any()):
+            return rest
+        atom = self.log_zero + order * torch.where(below, -points, 1.0).log()
+        return torch.where(below, torch.logaddexp(torch.where(self.has_atom, atom, 0.0), rest), rest)
 
     def cvar(self, level: Numbers) -> Tensor:
         """Expected shortfall: the mean of the quantiles above ``level``."""

@@ -19,6 +19,8 @@ from phvae.risk.losses import Losses
 from phvae.risk.sources import Column, Fitted, Splice
 from phvae.risk.splice import Spliced
 from phvae.risk.sums import SumAnswers
+from phvae.risk.turned import Tail
+from phvae.risk.two_tails import TwoTails
 from phvae.settings import seed_of
 from phvae.tables import from_matrix
 
@@ -38,72 +40,96 @@ class TailAnswers(SumAnswers, JointAnswers):
     ``extrapolated`` for answers beyond the largest observation. The number of latent points grows until the standard
     error is below ``rtol`` times the value. ``splice="gpd"`` replaces the tail beyond the trust point by a generalised
     Pareto tail fitted to the largest values, with the same mass and slope there.
+
+    A signed column ``X`` has two tails, and every question is one about its upper tail. ``tail="lower"`` asks the same
+    question of ``-X``, the losses: thresholds and answers are then sizes of losses, and rows are named ``-X``. So
+    ``var(0.99, "X", tail="lower")`` is the loss that one row in a hundred exceeds, a positive number. A dict from
+    column to tail asks about different tails at once.
     """
 
     _columns: list[Any] | None
 
-    def pdf(self, column: Columns, x: Any, *, splice: Splice = None, rtol: float = RTOL) -> Any:
+    def pdf(self, column: Columns, x: Any, *, splice: Splice = None, tail: Tail = "upper", rtol: float = RTOL) -> Any:
         """Density of columns at points ``x``; an atom at zero is no part of it."""
-        return self.losses(column, splice=splice, rtol=rtol).pdf(x)
+        return self.losses(column, splice=splice, tail=tail, rtol=rtol).pdf(x)
 
-    def log_pdf(self, column: Columns, x: Any, *, splice: Splice = None, rtol: float = RTOL) -> Any:
+    def log_pdf(
+        self, column: Columns, x: Any, *, splice: Splice = None, tail: Tail = "upper", rtol: float = RTOL
+    ) -> Any:
         """Log density of columns at points ``x``; ``rtol`` is that of the density."""
-        return self.losses(column, splice=splice, rtol=rtol).log_pdf(x)
+        return self.losses(column, splice=splice, tail=tail, rtol=rtol).log_pdf(x)
 
-    def cdf(self, column: Columns, x: Any, *, splice: Splice = None, rtol: float = RTOL) -> Any:
+    def cdf(self, column: Columns, x: Any, *, splice: Splice = None, tail: Tail = "upper", rtol: float = RTOL) -> Any:
         """``P(X <= x)``."""
-        return self.losses(column, splice=splice, rtol=rtol).cdf(x)
+        return self.losses(column, splice=splice, tail=tail, rtol=rtol).cdf(x)
 
-    def log_cdf(self, column: Columns, x: Any, *, splice: Splice = None, rtol: float = RTOL) -> Any:
+    def log_cdf(
+        self, column: Columns, x: Any, *, splice: Splice = None, tail: Tail = "upper", rtol: float = RTOL
+    ) -> Any:
         """Log of ``P(X <= x)``."""
-        return self.losses(column, splice=splice, rtol=rtol).log_cdf(x)
+        return self.losses(column, splice=splice, tail=tail, rtol=rtol).log_cdf(x)
 
-    def sf(self, column: Columns, x: Any, *, splice: Splice = None, rtol: float = RTOL) -> Any:
+    def sf(self, column: Columns, x: Any, *, splice: Splice = None, tail: Tail = "upper", rtol: float = RTOL) -> Any:
         """``P(X > x)``, with the same relative error however small it is.
 
         Args:
             column: Name or position; a list of them; None for all.
             x: Thresholds.
             splice: ``"gpd"`` for a power tail beyond the trust point.
+            tail: ``"lower"`` for the losses of signed columns.
             rtol: Relative standard error to integrate to.
         """
-        return self.losses(column, splice=splice, rtol=rtol).sf(x)
+        return self.losses(column, splice=splice, tail=tail, rtol=rtol).sf(x)
 
-    def log_sf(self, column: Columns, x: Any, *, splice: Splice = None, rtol: float = RTOL) -> Any:
+    def log_sf(
+        self, column: Columns, x: Any, *, splice: Splice = None, tail: Tail = "upper", rtol: float = RTOL
+    ) -> Any:
         """Log of ``P(X > x)``."""
-        return self.losses(column, splice=splice, rtol=rtol).log_sf(x)
+        return self.losses(column, splice=splice, tail=tail, rtol=rtol).log_sf(x)
 
-    def hazard(self, column: Columns, x: Any, *, splice: Splice = None, rtol: float = RTOL) -> Any:
+    def hazard(
+        self, column: Columns, x: Any, *, splice: Splice = None, tail: Tail = "upper", rtol: float = RTOL
+    ) -> Any:
         """Hazard rate ``f(x) / S(x)``."""
-        return self.losses(column, splice=splice, rtol=rtol).hazard(x)
+        return self.losses(column, splice=splice, tail=tail, rtol=rtol).hazard(x)
 
-    def quantile(self, column: Columns, level: Any, *, splice: Splice = None, rtol: float = RTOL) -> Any:
+    def quantile(
+        self, column: Columns, level: Any, *, splice: Splice = None, tail: Tail = "upper", rtol: float = RTOL
+    ) -> Any:
         """Smallest points with ``P(X <= point) >= level``; for levels beyond 0.999999 use `isf`."""
-        return self.losses(column, splice=splice, rtol=rtol).quantile(level)
+        return self.losses(column, splice=splice, tail=tail, rtol=rtol).quantile(level)
 
-    def isf(self, column: Columns, probability: Any, *, splice: Splice = None, rtol: float = RTOL) -> Any:
+    def isf(
+        self, column: Columns, probability: Any, *, splice: Splice = None, tail: Tail = "upper", rtol: float = RTOL
+    ) -> Any:
         """Smallest points with ``P(X > point) <= probability``, down to 1e-12 and beyond."""
-        return self.losses(column, splice=splice, rtol=rtol).isf(probability)
+        return self.losses(column, splice=splice, tail=tail, rtol=rtol).isf(probability)
 
-    def var(self, level: Any, column: Columns = None, *, splice: Splice = None, rtol: float = RTOL) -> Any:
+    def var(
+        self, level: Any, column: Columns = None, *, splice: Splice = None, tail: Tail = "upper", rtol: float = RTOL
+    ) -> Any:
         """Value at risk: the quantile at ``level``, of all columns unless some are named."""
-        return self.losses(column, splice=splice, rtol=rtol).var(level)
+        return self.losses(column, splice=splice, tail=tail, rtol=rtol).var(level)
 
-    def cvar(self, level: Any, column: Columns = None, *, splice: Splice = None, rtol: float = RTOL) -> Any:
+    def cvar(
+        self, level: Any, column: Columns = None, *, splice: Splice = None, tail: Tail = "upper", rtol: float = RTOL
+    ) -> Any:
         """Expected shortfall: the mean of the quantiles above ``level``, of all columns unless some are named."""
-        return self.losses(column, splice=splice, rtol=rtol).cvar(level)
+        return self.losses(column, splice=splice, tail=tail, rtol=rtol).cvar(level)
 
-    def mean(self, column: Columns = None, *, splice: Splice = None, rtol: float = RTOL) -> Any:
+    def mean(self, column: Columns = None, *, splice: Splice = None, tail: Tail = "upper", rtol: float = RTOL) -> Any:
         """Expected value of columns."""
-        return self.losses(column, splice=splice, rtol=rtol).mean()
+        return self.losses(column, splice=splice, tail=tail, rtol=rtol).mean()
 
-    def std(self, column: Columns = None, *, splice: Splice = None, rtol: float = RTOL) -> Any:
+    def std(self, column: Columns = None, *, splice: Splice = None, tail: Tail = "upper", rtol: float = RTOL) -> Any:
         """Standard deviation of columns."""
-        return self.losses(column, splice=splice, rtol=rtol).std()
+        return self.losses(column, splice=splice, tail=tail, rtol=rtol).std()
 
-    def mean_excess(self, column: Columns, x: Any, *, splice: Splice = None, rtol: float = RTOL) -> Any:
+    def mean_excess(
+        self, column: Columns, x: Any, *, splice: Splice = None, tail: Tail = "upper", rtol: float = RTOL
+    ) -> Any:
         """Mean excess ``E[X - x | X > x]`` over thresholds ``x``."""
-        return self.losses(column, splice=splice, rtol=rtol).mean_excess(x)
+        return self.losses(column, splice=splice, tail=tail, rtol=rtol).mean_excess(x)
 
     def return_level(
         self,
@@ -112,6 +138,7 @@ class TailAnswers(SumAnswers, JointAnswers):
         column: Columns = None,
         *,
         splice: Splice = None,
+        tail: Tail = "upper",
         rtol: float = RTOL,
     ) -> Any:
         """Level that is exceeded once in so many periods on average.
@@ -121,9 +148,10 @@ class TailAnswers(SumAnswers, JointAnswers):
             events_per_period: Rows per period, on average.
             column: Name or position; a list of them; None for all.
             splice: ``"gpd"`` for a power tail beyond the trust point.
+            tail: ``"lower"`` for the losses of signed columns.
             rtol: Relative standard error to integrate to.
         """
-        return self.losses(column, splice=splice, rtol=rtol).return_level(periods, events_per_period)
+        return self.losses(column, splice=splice, tail=tail, rtol=rtol).return_level(periods, events_per_period)
 
     def prob_exceed(
         self,
@@ -133,6 +161,7 @@ class TailAnswers(SumAnswers, JointAnswers):
         events_per_period: float,
         *,
         splice: Splice = None,
+        tail: Tail = "upper",
         rtol: float = RTOL,
     ) -> Any:
         """Probability of at least one event above ``x`` within so many periods, the number of events being Poisson.
@@ -143,9 +172,10 @@ class TailAnswers(SumAnswers, JointAnswers):
             within: Number of periods.
             events_per_period: Rows per period, on average.
             splice: ``"gpd"`` for a power tail beyond the trust point.
+            tail: ``"lower"`` for the losses of signed columns.
             rtol: Relative standard error to integrate to.
         """
-        return self.losses(column, splice=splice, rtol=rtol).prob_exceed(x, within, events_per_period)
+        return self.losses(column, splice=splice, tail=tail, rtol=rtol).prob_exceed(x, within, events_per_period)
 
     def layer(
         self,
@@ -155,6 +185,7 @@ class TailAnswers(SumAnswers, JointAnswers):
         events_per_period: float | None = None,
         *,
         splice: Splice = None,
+        tail: Tail = "upper",
         rtol: float = RTOL,
     ) -> Any:
         """Expected loss, standard deviation, frequency and return period of the layer ``limit`` over ``attachment``.
@@ -165,30 +196,44 @@ class TailAnswers(SumAnswers, JointAnswers):
             attachment: Where the layer begins.
             events_per_period: Rows per period, on average; None for figures per event.
             splice: ``"gpd"`` for a power tail beyond the trust point.
+            tail: ``"lower"`` for the losses of signed columns.
             rtol: Relative standard error to integrate to.
         """
-        return self.losses(column, splice=splice, rtol=rtol).layer(limit, attachment, events_per_period)
+        return self.losses(column, splice=splice, tail=tail, rtol=rtol).layer(limit, attachment, events_per_period)
 
-    def limited_expected_value(self, column: Columns, limit: Any, *, splice: Splice = None, rtol: float = RTOL) -> Any:
+    def limited_expected_value(
+        self, column: Columns, limit: Any, *, splice: Splice = None, tail: Tail = "upper", rtol: float = RTOL
+    ) -> Any:
         """``E[min(X, limit)]``."""
-        return self.losses(column, splice=splice, rtol=rtol).limited_expected_value(limit)
+        return self.losses(column, splice=splice, tail=tail, rtol=rtol).limited_expected_value(limit)
 
     def increased_limit_factor(
-        self, column: Columns, limit: Any, basic: float, *, splice: Splice = None, rtol: float = RTOL
+        self,
+        column: Columns,
+        limit: Any,
+        basic: float,
+        *,
+        splice: Splice = None,
+        tail: Tail = "upper",
+        rtol: float = RTOL,
     ) -> Any:
         """``E[min(X, limit)] / E[min(X, basic)]`` for a basic limit."""
-        return self.losses(column, splice=splice, rtol=rtol).increased_limit_factor(limit, basic)
+        return self.losses(column, splice=splice, tail=tail, rtol=rtol).increased_limit_factor(limit, basic)
 
-    def losses(self, column: Columns = None, *, splice: Splice = None, rtol: float = RTOL) -> Losses:
+    def losses(
+        self, column: Columns = None, *, splice: Splice = None, tail: Tail = "upper", rtol: float = RTOL
+    ) -> Losses:
         """Columns as losses: many questions about the same ones, without naming them each time.
 
         Args:
             column: Name or position; a list of them; None for all.
             splice: ``"gpd"`` for a power tail beyond the trust point.
+            tail: ``"lower"`` for the losses of signed columns.
             rtol: Relative standard error to integrate to.
         """
         fitted = Fitted.of(self)
         positions = questions.places(column, fitted.names)
+        fitted = fitted.asked(tail, positions)
         return Losses([Column(fitted, position, splice) for position in positions], fitted.kind, rtol)
 
     def conditional_sample(
@@ -209,7 +254,8 @@ class TailAnswers(SumAnswers, JointAnswers):
         fitted = Fitted.of(self, seed_of(random_state))
         n = questions.whole("n_samples", n_samples)
         decoder = fitted.vae.decoder
-        conditions = read_conditions(given, fitted.names, decoder.origin.tolist(), decoder.has_atom.tolist())
+        lower = torch.where(decoder.lower > -math.inf, decoder.origin, -math.inf).tolist()
+        conditions = read_conditions(given, fitted.names, lower, decoder.has_atom.tolist())
         spliced, move = self._steady(splice), self._mover(splice)
         ranges = [_before_splice(condition, spliced) for condition in conditions]
         event = Event(fitted.vae, fitted.prior, ranges, fitted.seed)
@@ -226,13 +272,14 @@ class TailAnswers(SumAnswers, JointAnswers):
         beyond = [fitted.beyond(c.column, np.array([c.low]), np.array(found[:1])) for c in conditions]
         return ConditionalSample(table, *found, bool(np.any(beyond)))
 
-    def tail_certificate(self, X: Any = None) -> TailCertificate:
+    def tail_certificate(self, X: Any = None, *, tail: Tail = "upper") -> TailCertificate:
         """How far the tail of each column can be trusted: support, trust point, exceedance tests, verdict in words.
 
         Args:
             X: Rows the fit has not seen, in their order, to count exceedances in; None leaves these tests out.
+            tail: ``"lower"`` for the losses of signed columns.
         """
-        return certify(self, X)
+        return certify(self, X, tail)
 
     def report(self, X: Any, path: str | os.PathLike[str] | None = None, **options: Any) -> "Report":
         """A tail-risk report: one printable page, with all its numbers as JSON beside it.
@@ -259,13 +306,13 @@ class TailAnswers(SumAnswers, JointAnswers):
 
         return move
 
-    def _steady(self, splice: Splice) -> list[Spliced]:
+    def _steady(self, splice: Splice) -> list[Spliced | TwoTails]:
         """The spliced law of every column; none without a splice."""
         fitted = Fitted.of(self)
         return [law for j in range(len(fitted.names)) if (law := Column(fitted, j, splice).spliced()) is not None]
 
 
-def _before_splice(condition: Range, spliced: Sequence[Spliced]) -> Range:
+def _before_splice(condition: Range, spliced: Sequence[Spliced | TwoTails]) -> Range:
     """The condition on the model's own draws that stands for one on spliced draws."""
     if not spliced:
         return condition

@@ -17,6 +17,7 @@ from phvae.risk.law import Pooled
 from phvae.risk.record import ColumnRecord, TailRecord
 from phvae.risk.sources import STEADY, Fitted, tensor
 from phvae.risk.trust import FEWEST, RARER, Trust, trust_point
+from phvae.risk.turned import Tail
 from phvae.risk.verdict import Verdict, judge
 from phvae.tail_index import TailIndex, tail_index
 
@@ -121,19 +122,22 @@ class TailCertificate:
         return "\n".join([f"Tail certificate; {TESTED[self.tested].format(self.n_tested)}.", *map(str, self.columns)])
 
 
-def certify(model: Any, X: Any = None) -> TailCertificate:
+def certify(model: Any, X: Any = None, tail: Tail = "upper") -> TailCertificate:
     """The certificate of a fitted `phvae.PHVAE`.
 
     Args:
         model: Fitted estimator.
         X: Rows the fit has not seen, in their order, to count exceedances in.
+        tail: ``"lower"`` for the losses of signed columns.
     """
     fitted = Fitted.of(model)
+    fitted = fitted.asked(tail, range(len(fitted.names)))
     values = None if X is None else model._read(X, reset=False).values
     tested: Literal["none", "training rows", "given rows"] = "none"
     if values is not None:
         rows = torch.from_numpy(np.require(values, requirements=["C", "W"]))
         tested = "training rows" if fingerprint(rows) == model.fingerprint_ else "given rows"
+        values = np.where([j in fitted.minus for j in range(values.shape[1])], -values, values)
     records = fitted.records
     if records is None:
         if values is None:
@@ -171,7 +175,7 @@ def _certify_column(
     ]
     seen = None if x is None else x[~np.isnan(x)]
     evidence: dict[str, Any] = {
-        "name": fitted.names[position],
+        "name": fitted.title(position),
         "n": record.n,
         "largest": record.largest,
         "support": support,
@@ -185,7 +189,7 @@ def _certify_column(
         "clusters": None if seen is None else clustering(seen),
         "tail_index": tail_index(model, position) if "tail_index" in model.settings_ else None,
     }
-    verdict, words, notes = judge(**evidence)
+    verdict, words, notes = judge(**evidence, signed=fitted.is_signed(position))
     return ColumnCertificate(**evidence, verdict=verdict, words=words, notes=notes)
 
 

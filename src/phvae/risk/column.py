@@ -35,7 +35,8 @@ class ColumnLaw(IntegratedLaw):
 
     def __init__(self, vae: VAE, column: int, proposal: Proposal, n: int) -> None:
         self.vae, self.column, self.proposal, self.n = vae, column, proposal, n
-        self.lower = float(vae.decoder.origin[column])
+        signed = float(vae.decoder.lower[column]) == -math.inf
+        self.lower = -math.inf if signed else float(vae.decoder.origin[column])
         self._has_atom = bool(vae.decoder.has_atom[column])
         points = proposal.points(n)
         self.log_weight = points.log_weight
@@ -59,7 +60,8 @@ class ColumnLaw(IntegratedLaw):
         """Log of ``P(X > x)``."""
         survival = self._integral(lambda law, x: law.log_sf(x), x)
         # certain, where the rounding of the weights would make it a little more or less
-        return torch.where((x < 0) if self._has_atom else (x <= self.lower), 0.0, survival)
+        certain = (x < 0) if self._has_atom and self.lower > -math.inf else (x <= self.lower)
+        return torch.where(certain, 0.0, survival)
 
     def log_cdf(self, x: Tensor) -> Tensor:
         """Log of ``P(X <= x)``."""
@@ -110,7 +112,14 @@ class ColumnLaw(IntegratedLaw):
 
 
 def column_proposal(
-    vae: VAE, column: int, prior: NormalMixture, seed: int, *, probability: float = 1.0, points: Sequence[float] = ()
+    vae: VAE,
+    column: int,
+    prior: NormalMixture,
+    seed: int,
+    *,
+    probability: float = 1.0,
+    points: Sequence[float] = (),
+    below: float = 1.0,
 ) -> Proposal:
     """Law of latent points under which the tail of a column is estimated well, down to a probability and at points.
 
@@ -121,18 +130,23 @@ def column_proposal(
         seed: Seed of the points.
         probability: Smallest exceedance probability whose quantile, and the tail beyond it, is wanted.
         points: Thresholds whose exceedance probabilities are wanted.
+        below: Smallest probability of a signed column to stay below a quantile that is wanted.
     """
     proposal = Proposal(prior, seed)
+    signed = float(vae.decoder.lower[column]) == -math.inf
 
-    def exceeds(x: float) -> Callable[[Tensor], Tensor]:
+    def beyond(x: float) -> Callable[[Tensor], Tensor]:
+        """Log of the chance of a value at least as extreme as ``x``, on the side of zero that it lies on."""
+
         def log_chance(z: Tensor) -> Tensor:
             with torch.no_grad():
-                return vae.decoder.column(z, column).log_sf(x)[:, 0]
+                law = vae.decoder.column(z, column)
+                return (law.log_cdf(x) if signed and x < 0 else law.log_sf(x))[:, 0]
 
         return log_chance
 
     if vae.latent_dim:
-        reach(proposal, lambda: ColumnLaw(vae, column, proposal, FEWEST * 2), exceeds, probability, points)
+        reach(proposal, lambda: ColumnLaw(vae, column, proposal, FEWEST * 2), beyond, probability, points, below)
     return proposal
 
 
@@ -142,6 +156,7 @@ def reach(
     exceeds: Callable[[float], Callable[[Tensor], Tensor]],
     probability: float,
     points: Sequence[float],
+    below: float = 1.0,
 ) -> None:
     """Cover the tail of a loss with a proposal, rung by rung down to a probability, and then at points.
 
@@ -151,9 +166,13 @@ def reach(
         exceeds: From a threshold to the log of the chance that it is exceeded, given latent points.
         probability: Smallest exceedance probability whose quantile, and the tail beyond it, is wanted.
         points: Thresholds whose exceedance probabilities are wanted.
+        below: Smallest probability to stay below a quantile that is wanted, of a loss with two tails.
     """
     for level in _rungs(probability):
         quantile = rough().isf(torch.tensor([level], dtype=torch.float64)).median()
+        proposal.cover(exceeds(float(quantile)))
+    for level in _rungs(below):
+        quantile = rough().icdf(torch.tensor([level], dtype=torch.float64)).median()
         proposal.cover(exceeds(float(quantile)))
     for x in sorted(point for point in points if point < math.inf):
         proposal.cover(exceeds(x))

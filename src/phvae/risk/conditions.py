@@ -75,7 +75,7 @@ def read_conditions(given: Any, names: Sequence[Any], lower: Sequence[float], at
         found = _range(column, position, condition)
         if any(position == other.column for other in ranges):
             raise ValueError(f"given has two conditions on column {names[position]!r}; write one, such as between")
-        least = 0.0 if atoms[position] else lower[position]
+        least = min(0.0, lower[position]) if atoms[position] else lower[position]
         if found.high <= least:
             raise ValueError(
                 f"given[{column!r}] = {condition!r} is impossible: the column is never below {least:g}; "

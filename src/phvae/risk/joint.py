@@ -18,6 +18,7 @@ from phvae.risk.losses import Block, Losses, answer_frame
 from phvae.risk.quadrature import REPLICATES, uniform_points
 from phvae.risk.ray import Ray
 from phvae.risk.sources import Column, Fitted, Splice, tensor
+from phvae.risk.turned import Tail
 
 __all__ = ["JointAnswers", "all_exceeded"]
 
@@ -46,19 +47,23 @@ def all_exceeded(fitted: Fitted, thresholds: Mapping[int, float], rtol: float) -
 class JointAnswers:
     """Joint tail answers of a fitted model, as frames like those of one column."""
 
-    def joint_sf(self, thresholds: Mapping[Any, Any], *, splice: Splice = None, rtol: float = RTOL) -> Any:
+    def joint_sf(
+        self, thresholds: Mapping[Any, Any], *, splice: Splice = None, tail: Tail = "upper", rtol: float = RTOL
+    ) -> Any:
         """``P(X_a > u_a, X_b > u_b, ...)`` of the columns named: that all thresholds are exceeded.
 
         Args:
             thresholds: A dict from column to threshold, or to a list of thresholds, all of the same length: then there
                 is a row for each place in the lists.
             splice: ``"gpd"`` for power tails beyond the trust points.
+            tail: ``"lower"`` for losses of signed columns, or a dict from column to tail.
             rtol: Relative standard error to integrate to.
         """
         fitted = Fitted.of(self)
         if not isinstance(thresholds, Mapping) or not thresholds:
             raise ValueError(f"thresholds = {thresholds!r:.80}; give a dict, such as {{{fitted.names[0]!r}: 100}}")
         positions = questions.places(list(thresholds), fitted.names, "thresholds")
+        fitted = fitted.asked(tail, positions)
         columns = [Column(fitted, position, splice) for position in positions]
         asked = [
             questions.thresholds(f"thresholds[{name!r}]", value, column.lower)
@@ -77,12 +82,15 @@ class JointAnswers:
         labels = {label(column.name): values for column, values in zip(columns, asked, strict=True)}
         return answer_frame([Block(labels, joint, beyond)], fitted.kind)
 
-    def joint_quantile(self, direction: Mapping[Any, float], probability: Any, *, rtol: float = RTOL) -> Any:
+    def joint_quantile(
+        self, direction: Mapping[Any, float], probability: Any, *, tail: Tail = "upper", rtol: float = RTOL
+    ) -> Any:
         """How far out on a ray all columns are exceeded with a probability: ``P(X_j > t · direction_j for all j) = p``.
 
         Args:
             direction: A dict from column to a positive number.
             probability: Joint exceedance probabilities.
+            tail: ``"lower"`` for losses of signed columns, or a dict from column to tail.
             rtol: Relative standard error to integrate to.
 
         Returns:
@@ -92,6 +100,7 @@ class JointAnswers:
         if not isinstance(direction, Mapping) or not direction:
             raise ValueError(f"direction = {direction!r:.80}; give a dict, such as {{{fitted.names[0]!r}: 1.0}}")
         positions = questions.places(list(direction), fitted.names, "direction")
+        fitted = fitted.asked(tail, positions)
         units = np.array([questions.positive(f"direction[{name!r}]", w)[0] for name, w in direction.items()])
         ray = Ray([Column(fitted, position) for position in positions], units)
         asked = questions.levels("probability", probability)
@@ -103,11 +112,11 @@ class JointAnswers:
                 )
         return Losses([ray], fitted.kind, rtol).isf(asked)
 
-    def coexceedance(self, level: Any, columns: Any = None, *, rtol: float = RTOL) -> Any:
+    def coexceedance(self, level: Any, columns: Any = None, *, tail: Tail = "upper", rtol: float = RTOL) -> Any:
         """For every pair of columns the probability that both exceed their own quantile at ``level``."""
-        return self._pairs(level, columns, rtol, lambda joint, _: joint)
+        return self._pairs(level, columns, tail, rtol, lambda joint, _: joint)
 
-    def chi(self, level: Any, columns: Any = None, *, rtol: float = RTOL) -> Any:
+    def chi(self, level: Any, columns: Any = None, *, tail: Tail = "upper", rtol: float = RTOL) -> Any:
         """The tail dependence curve of every pair: ``chi(q) = P(both exceed their quantile at q) / (1 - q)``.
 
         Its limit for ``q -> 1`` is 0 where extremes of two columns come one at a time in the end.
@@ -116,26 +125,29 @@ class JointAnswers:
         def conditional(joint: Estimate, level: Array) -> Estimate:
             return joint._replace(value=joint.value / (1 - level), standard_error=joint.standard_error / (1 - level))
 
-        return self._pairs(level, columns, rtol, conditional)
+        return self._pairs(level, columns, tail, rtol, conditional)
 
-    def _pairs(self, level: Any, columns: Any, rtol: float, shown: Callable[[Estimate, Array], Estimate]) -> Any:
+    def _pairs(
+        self, level: Any, columns: Any, tail: Tail, rtol: float, shown: Callable[[Estimate, Array], Estimate]
+    ) -> Any:
         fitted, asked = Fitted.of(self), questions.levels("level", level)
         positions = questions.places(columns, fitted.names, "columns")
         if len(positions) < 2:
             raise ValueError(f"columns = {columns!r}: dependence takes at least two columns")
+        fitted = fitted.asked(tail, positions)
         rtol = questions.checked_rtol(rtol)
         quantiles = {}
         for position in positions:
             column = Column(fitted, position)
-            law = Pooled(column.at(probability=float((1 - asked).min()))(QUANTILE_POINTS))
+            law = Pooled(column.between(1 - asked)(QUANTILE_POINTS))
             quantiles[position] = law.icdf(tensor(asked))[0].numpy()
         blocks = []
         for i, j in combinations(positions, 2):
             logs = [all_exceeded(fitted, {i: quantiles[i][k], j: quantiles[j][k]}, rtol) for k in range(len(asked))]
             joint = joined(logs).exp()
             labels: dict[str, Any] = {
-                "column": [fitted.names[i]] * len(asked),
-                "other": [fitted.names[j]] * len(asked),
+                "column": [fitted.title(i)] * len(asked),
+                "other": [fitted.title(j)] * len(asked),
                 "level": asked,
             }
             beyond = fitted.beyond(i, quantiles[i], 1 - asked) | fitted.beyond(j, quantiles[j], 1 - asked)
@@ -180,8 +192,9 @@ def concordance(fitted: Fitted, positions: Sequence[int], n: int) -> Tensor:
             for k, position in enumerate(positions):
                 x = fitted.vae.decoder.column(second, position).icdf(uniform[:, 2 * d + 2 + k, None])
                 law = fitted.vae.decoder.column(first, position)
-                # an exact zero is never exceeded from below, and its ties count as neither
-                below = torch.where(x == 0, 0.0, law.log_cdf(x).exp())
+                # ties at an exact zero count as neither: only losses are below it
+                before = torch.where(x == 0, -torch.finfo(torch.float64).tiny, x)
+                below = law.log_cdf(before).exp()
                 columns.append((law.log_sf(x).exp() - below)[:, 0])
         signs.append(torch.stack(columns, -1))
     return torch.stack(signs)

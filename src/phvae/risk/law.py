@@ -7,13 +7,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from phvae.risk.search import search, search_signed
+
 __all__ = ["IntegratedLaw", "Pooled"]
 
 # Panels and nodes per panel of integrals that no closed form gives.
 PANELS, ORDER = 32, 12
-# Steps of the root search, far more than Newton's method takes; the relative width at which it stops; and the longest
-# step, in logarithms, that is taken on trust.
-MOST_STEPS, CLOSE, LONGEST_STEP = 200, 1e-11, 3.0
 
 
 class IntegratedLaw(ABC):
@@ -25,7 +24,7 @@ class IntegratedLaw(ABC):
     """
 
     replicates: int
-    # No mass below this point, but for an atom at zero.
+    # No mass below this point, but for an atom at zero; ``-inf`` for a law on the whole line.
     lower: float
 
     @abstractmethod
@@ -62,11 +61,16 @@ class IntegratedLaw(ABC):
         """Smallest point with ``P(X > point) <= probability``, for probabilities ``(k,)`` or ``(R, k)`` in (0, 1)."""
         rough = self.coarse()
         start = None if rough is self else rough.isf(probability)
-        return _search(self, probability.double().log(), upper=True, start=start)
+        if self.lower == -math.inf:
+            return search_signed(self, probability.double().log(), torch.log1p(-probability.double()), start)
+        return search(self, probability.double().log(), upper=True, start=start)
 
     def from_log_sf(self, log_survival: Tensor) -> Tensor:
         """Point with this log of ``P(X > point)``, for probabilities that may be no numbers any more."""
-        return _search(self, log_survival, upper=True, start=None)
+        if self.lower == -math.inf:
+            # nearly one, and no number any more where the survival is none
+            return search_signed(self, log_survival, torch.log1p(-log_survival.exp()), None)
+        return search(self, log_survival, upper=True, start=None)
 
     def icdf(self, level: Tensor) -> Tensor:
         """Smallest point with ``P(X <= point) >= level``, for levels ``(k,)`` or ``(R, k)`` in (0, 1)."""
@@ -84,7 +88,9 @@ class IntegratedLaw(ABC):
             return both
         rough = self.coarse()
         start = None if rough is self else rough.icdf(level)
-        return _search(self, level.log(), upper=False, start=start)
+        if self.lower == -math.inf:
+            return search_signed(self, torch.log1p(-level), level.log(), start)
+        return search(self, level.log(), upper=False, start=start)
 
     def mean_excess(self, x: Tensor) -> Tensor:
         """``E[X - x | X > x]``."""
@@ -96,7 +102,12 @@ class IntegratedLaw(ABC):
 
     def layer_area(self, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
         """``∫ S`` and ``2 ∫ (x - low) S`` over layers from ``low`` to ``high``, ``(k,)`` each, by Gauss' rule."""
-        start = low - self.lower
+        signed = self.lower == -math.inf
+        start = low - (0.0 if signed else self.lower)
+        if signed and bool((start < 0).any()):
+            raise ValueError(
+                f"attachment = {float(low.min()):g} with a tail whose variance is infinite: give one of at least 0"
+            )
         # equal ratios from one panel to the next, and the first panel as wide as the distance from the lower end
         unit = torch.where(start > 0, start, (high - low) / 2**PANELS)
         edges = torch.linspace(0, 1, PANELS + 1, dtype=torch.float64)[:, None]
@@ -153,39 +164,3 @@ class Pooled(IntegratedLaw):
 
     def _mean(self, logs: Tensor) -> Tensor:
         return torch.logsumexp(logs, 0, keepdim=True) - math.log(len(logs))
-
-
-def _search(law: IntegratedLaw, log_level: Tensor, *, upper: bool, start: Tensor | None) -> Tensor:
-    """Point where ``log S`` (or ``log F``) takes a level; 0 for a level that falls into an atom at zero.
-
-    Newton's method against ``t = log(x - lower)``, kept inside a bracket that is halved whenever a step would leave
-    it. In the upper tail the function is ``log(-log S)``, in the lower one ``log F``: both nearly straight in ``t``.
-    """
-    log_tail = law.log_sf if upper else law.log_cdf
-    log_level = log_level.expand(law.replicates, log_level.shape[-1])
-    at_origin = log_tail(torch.full((1,), law.lower, dtype=torch.float64))
-    atom = (log_level >= at_origin) if upper else (log_level <= at_origin)
-    usual = (law.mean - law.lower).log()[:, None].expand_as(log_level)
-    t = usual if start is None else torch.where(start > law.lower, (start - law.lower).log(), usual)
-    low, high = torch.full_like(t, -math.inf), torch.full_like(t, math.inf)
-    stride = torch.ones_like(t)
-    for _ in range(MOST_STEPS):
-        x = law.lower + t.exp()
-        log_tail_x = log_tail(x)
-        too_low = (log_tail_x > log_level) if upper else (log_tail_x < log_level)
-        low, high = torch.where(too_low, t, low), torch.where(too_low, high, t)
-        slope = (t + law.log_pdf(x) - log_tail_x).exp()
-        step = (log_level - log_tail_x) / slope
-        if upper:
-            step = (log_level / log_tail_x).log() * -log_tail_x / slope
-        # without both ends of a bracket walk, ever faster, toward the missing one
-        outward = torch.where(high == math.inf, t + stride, torch.where(low == -math.inf, t - stride, (low + high) / 2))
-        inside = (t + step > low) & (t + step < high) & (step.abs() <= LONGEST_STEP)
-        moved = torch.where(inside, t + step, outward)
-        stride = torch.where(inside, stride, 2 * stride)
-        moved = torch.where(atom | (log_tail_x == log_level), t, moved)
-        done = ((moved - t).abs() <= CLOSE) | (high - low <= CLOSE)
-        t = moved
-        if bool(done.all()):
-            break
-    return torch.where(atom, 0.0, law.lower + t.exp())

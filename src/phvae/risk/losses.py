@@ -227,13 +227,12 @@ class Losses:
         check: bool = True,
     ) -> Any:
         asked = questions.levels(name, level) if check else level
-        rarest = float(survival(asked).min())
 
         def measure(law: IntegratedLaw) -> tuple[Tensor, Tensor]:
             values = function(law, tensor(asked))
             return values, values
 
-        return self._ask({name: asked}, lambda s: s.at(probability=rarest), measure)
+        return self._ask({name: asked}, lambda s: s.between(survival(asked)), measure)
 
     def _whole(self, function: Callable[[IntegratedLaw], Tensor]) -> Any:
         return self._ask({}, lambda source: source.at(), lambda law: (function(law)[:, None], None))

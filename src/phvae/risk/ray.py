@@ -21,7 +21,7 @@ Array = NDArray[np.float64]
 
 
 class RayLaw(IntegratedLaw):
-    """Law of ``min_j X_j / direction_j`` for non-negative columns: all are exceeded at ``t · direction``.
+    """Law of ``min_j X_j / direction_j`` above zero: all are exceeded at ``t · direction``.
 
     ``S(t) = Σ_n w_n Π_j S_j(t direction_j | z_n)``, and the hazard given ``z`` is the sum of the columns' hazards.
 
@@ -53,8 +53,9 @@ class RayLaw(IntegratedLaw):
 
     @cached_property
     def mean(self) -> Tensor:
-        """The smallest of the columns' means, from which a search starts: the mean itself has no closed form."""
-        return torch.stack([law.mean / w for law, w in zip(self.laws, self.direction, strict=True)]).amin(0)
+        """The smallest of the columns' means (typical sizes, of signed ones): where a search starts, no closed form."""
+        sizes = [(law.variance + law.mean.square()).sqrt() if law.lower < 0 else law.mean for law in self.laws]
+        return torch.stack([size / w for size, w in zip(sizes, self.direction, strict=True)]).amin(0)
 
     @property
     def variance(self) -> Tensor:

@@ -1,7 +1,7 @@
 """What a fitted model remembers of the tails it was fitted to: counts and the largest values of every column."""
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,7 +34,7 @@ class ColumnRecord(NamedTuple):
 
     @classmethod
     def of(cls, x: Array, weights: Array | None = None) -> "ColumnRecord":
-        """The record of values >= 0, shape ``(n,)``; missing ones are left out.
+        """The record of values, shape ``(n,)``; missing ones are left out, and only positive ones are kept.
 
         A value of weight 2 is one that was seen twice; where weights are no whole numbers, so is their running sum
         from the largest value down, rounded.
@@ -66,37 +66,80 @@ class ColumnRecord(NamedTuple):
 class TailRecord(NamedTuple):
     """The records of all columns of a table.
 
+    columns: One record per column.
+    losses: Of the signed columns those of the values with the other sign; None for the others.
+
     >>> record = TailRecord.of(np.array([[0.0, 5.0], [3.0, 4.0]]))
     >>> [column.largest for column in record.columns]
     [3.0, 5.0]
     """
 
     columns: tuple[ColumnRecord, ...]
+    losses: tuple[ColumnRecord | None, ...] = ()
 
     @classmethod
-    def of(cls, x: Array, weights: Array | None = None) -> "TailRecord":
-        """The record of a table of values >= 0, shape ``(n, D)``, with weights of its rows."""
-        return cls(tuple(ColumnRecord.of(column, weights) for column in x.T))
+    def of(cls, x: Array, weights: Array | None = None, signed: NDArray[np.bool_] | None = None) -> "TailRecord":
+        """The record of a table, shape ``(n, D)``, with weights of its rows.
+
+        Args:
+            x: Values, >= 0 but in signed columns.
+            weights: Weights of the rows, shape ``(n,)``.
+            signed: Which columns are signed, shape ``(D,)``.
+        """
+        columns = tuple(ColumnRecord.of(column, weights) for column in x.T)
+        if signed is None or not signed.any():
+            return cls(columns)
+        return cls(
+            columns, tuple(ColumnRecord.of(-c, weights) if s else None for c, s in zip(x.T, signed, strict=True))
+        )
 
     def arrays(self) -> dict[str, NDArray[np.int64] | Array]:
         """The record as arrays: three counts per column, and the kept values of all columns one after the other."""
-        counts = [(column.n, column.zeros, len(column.top)) for column in self.columns]
-        return {"counts": np.array(counts, dtype=np.int64), "top": np.concatenate([c.top for c in self.columns])}
+        arrays = _arrays(self.columns)
+        if self.losses:
+            losses = _arrays([record for record in self.losses if record is not None])
+            arrays |= {f"losses.{name}": part for name, part in losses.items()}
+        return arrays
 
     @classmethod
-    def from_arrays(cls, counts: NDArray[np.int64], top: Array, n_columns: int) -> "TailRecord":
-        """The record in arrays made by `arrays`; a `ValueError` where they are no record of so many columns."""
-        if counts.dtype != np.int64 or counts.shape != (n_columns, 3):
-            raise ValueError(f"its tail record counts {counts.shape} {counts.dtype} for {n_columns} columns")
-        kept = counts[:, 2]
-        sound = (kept >= 1) & (kept <= MOST_KEPT + 1) & (counts[:, 1] >= 0) & (kept + counts[:, 1] <= counts[:, 0])
-        if not sound.all() or top.dtype != np.float64 or top.shape != (int(kept.sum()),):
-            raise ValueError("the counts of its tail record do not agree with each other")
-        parts = np.split(top, np.cumsum(kept)[:-1])
-        if not np.isfinite(top).all() or any((np.diff(part) > 0).any() or part[-1] <= 0 for part in parts):
-            raise ValueError("the values of its tail record are not positive, finite and descending")
-        rows: Sequence[list[int]] = counts.tolist()
-        return cls(tuple(ColumnRecord(n, zeros, part) for (n, zeros, _), part in zip(rows, parts, strict=True)))
+    def from_arrays(
+        cls,
+        arrays: Mapping[str, NDArray[np.int64] | Array],
+        n_columns: int,
+        signed: NDArray[np.bool_] | None = None,
+    ) -> "TailRecord":
+        """The record in arrays made by `arrays`; a `ValueError` where they are no record of so many columns.
+
+        Args:
+            arrays: Arrays by name.
+            n_columns: Number of columns.
+            signed: Which of them are signed.
+        """
+        columns = _records(arrays["counts"], arrays["top"], n_columns)
+        if signed is None or not signed.any():
+            return cls(columns)
+        losses = iter(_records(arrays["losses.counts"], arrays["losses.top"], int(signed.sum())))
+        return cls(columns, tuple(next(losses) if kind else None for kind in signed))
+
+
+def _arrays(columns: Sequence[ColumnRecord]) -> dict[str, NDArray[np.int64] | Array]:
+    counts = [(column.n, column.zeros, len(column.top)) for column in columns]
+    return {"counts": np.array(counts, dtype=np.int64), "top": np.concatenate([c.top for c in columns])}
+
+
+def _records(counts: NDArray[Any], top: NDArray[Any], n_columns: int) -> tuple[ColumnRecord, ...]:
+    """Records in arrays of counts and of kept values, nothing taken on trust."""
+    if counts.dtype != np.int64 or counts.shape != (n_columns, 3):
+        raise ValueError(f"its tail record counts {counts.shape} {counts.dtype} for {n_columns} columns")
+    kept = counts[:, 2]
+    sound = (kept >= 1) & (kept <= MOST_KEPT + 1) & (counts[:, 1] >= 0) & (kept + counts[:, 1] <= counts[:, 0])
+    if not sound.all() or top.dtype != np.float64 or top.shape != (int(kept.sum()),):
+        raise ValueError("the counts of its tail record do not agree with each other")
+    parts = np.split(top, np.cumsum(kept)[:-1])
+    if not np.isfinite(top).all() or any((np.diff(part) > 0).any() or part[-1] <= 0 for part in parts):
+        raise ValueError("the values of its tail record are not positive, finite and descending")
+    rows: Sequence[list[int]] = counts.tolist()
+    return tuple(ColumnRecord(n, zeros, part) for (n, zeros, _), part in zip(rows, parts, strict=True))
 
 
 def _repeated(x: Array, weights: Array) -> Array:

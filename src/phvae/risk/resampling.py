@@ -120,6 +120,11 @@ def bootstrap(
     [11.9, 13.0, 15.2]
     """
     check_is_fitted(model)
+    if "loss_share" in model.settings_:
+        raise ValueError(
+            "model has signed columns, and a bootstrap is of values >= 0: fit it again yourself, to the rows that "
+            "phvae.risk.refit.resampled gives"
+        )
     if model.settings_.get("layout"):
         raise ValueError(
             "model was fitted with covariates, gaps, intervals or truncation, and a bootstrap draws rows of plain "

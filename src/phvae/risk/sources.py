@@ -1,5 +1,7 @@
 """Losses that can be integrated to any accuracy: the columns of a fitted model."""
 
+import copy
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple, Self
@@ -19,6 +21,9 @@ from phvae.risk.quadrature import Proposal
 from phvae.risk.record import ColumnRecord
 from phvae.risk.splice import Spliced
 from phvae.risk.trust import RARER, Trust, trust_point
+from phvae.risk.turned import Tail, turned
+from phvae.risk.two_tails import TwoTails
+from phvae.signed_decoders import SignedDecoder
 from phvae.vae import VAE
 
 __all__ = ["Build", "Column", "Fitted", "Source", "Splice"]
@@ -28,6 +33,8 @@ Splice = Literal["gpd"] | None
 
 # Points per replicate of the law that a trust point is read off and that draws are moved with.
 STEADY = 2**8
+# Spacing of numbers below one: no level near one is rarer.
+RESOLUTION = 2.0**-53
 
 
 class Fitted(NamedTuple):
@@ -39,6 +46,8 @@ class Fitted(NamedTuple):
     seed: Seed of the integration.
     n_rows: Rows it was fitted to.
     records: The largest values of each column; None where they are not known.
+    losses: The largest values of minus each signed column.
+    minus: Columns that stand here with the other sign, by position.
     """
 
     vae: VAE
@@ -47,6 +56,8 @@ class Fitted(NamedTuple):
     seed: int
     n_rows: int
     records: Sequence[ColumnRecord] | None
+    losses: Sequence[ColumnRecord | None] = ()
+    minus: frozenset[int] = frozenset()
 
     @classmethod
     def of(cls, model: Any, seed: int | None = None) -> Self:
@@ -60,22 +71,59 @@ class Fitted(NamedTuple):
             model.settings_["seed"] if seed is None else seed,
             model.settings_["n_rows"],
             None if record is None else record.columns,
+            () if record is None else record.losses,
         )
 
-    def beyond(self, column: int, x: NDArray[np.float64], probability: NDArray[np.float64]) -> NDArray[np.bool_]:
-        """Whether points exceed the largest observation; without a record, whether less than one row is expected."""
+    def asked(self, tail: Tail, positions: Sequence[int]) -> "Fitted":
+        """The same model for questions about some columns, where those whose lower tail is asked about are mirrored."""
+        minus = turned(tail, positions, self.names, self.vae.decoder.lower.tolist())
+        return self.mirrored(minus) if minus else self
+
+    def mirrored(self, columns: Sequence[int]) -> "Fitted":
+        """The same model of rows in which these columns have the other sign."""
+        vae = copy.deepcopy(self.vae)
+        assert isinstance(vae.decoder, SignedDecoder)
+        vae.decoder.mirror(columns)
         if self.records is None:
-            return probability < 1 / self.n_rows
-        return x > self.records[column].largest
+            return self._replace(vae=vae, minus=self.minus ^ frozenset(columns))
+        pairs = list(zip(self.records, self.losses, strict=True))
+        records = [pair[::-1] if j in columns else pair for j, pair in enumerate(pairs)]
+        return self._replace(
+            vae=vae,
+            records=[upper for upper, _ in records if upper is not None],
+            losses=[lower for _, lower in records],
+            minus=self.minus ^ frozenset(columns),
+        )
+
+    def title(self, column: int) -> Any:
+        """What the values of a column are called: its name, and ``-name`` where it has the other sign."""
+        return f"-{self.names[column]}" if column in self.minus else self.names[column]
+
+    def is_signed(self, column: int) -> bool:
+        """Whether a column has two tails."""
+        return float(self.vae.decoder.lower[column]) == -math.inf
+
+    def beyond(self, column: int, x: NDArray[np.float64], probability: NDArray[np.float64]) -> NDArray[np.bool_]:
+        """Whether points lie beyond all observations; without a record, whether less than one row is expected there."""
+        signed = self.is_signed(column)
+        if self.records is None:
+            below = signed & (probability > 1 - 1 / self.n_rows)
+            return below | (probability < 1 / self.n_rows)
+        beyond: NDArray[np.bool_] = x > self.records[column].largest
+        other = self.losses[column] if signed else None
+        return beyond if other is None else beyond | (-x > other.largest)
 
     @property
     def prior(self) -> NormalMixture:
         """Law of the latent vector."""
         return NormalMixture.of_prior(self.vae.prior)
 
-    def proposal(self, column: int, *, probability: float = 1.0, points: Sequence[float] = ()) -> Proposal:
-        """Law of latent points suited to the tail of a column."""
-        return column_proposal(self.vae, column, self.prior, self.seed, probability=probability, points=points)
+    def proposal(
+        self, column: int, *, probability: float = 1.0, points: Sequence[float] = (), below: float = 1.0
+    ) -> Proposal:
+        """Law of latent points suited to the tails of a column; arguments as in `column_proposal`."""
+        prior, seed = self.prior, self.seed
+        return column_proposal(self.vae, column, prior, seed, probability=probability, points=points, below=below)
 
     def trust(self, column: int, record: ColumnRecord | None = None) -> Trust:
         """How far the tail of a column can be trusted, from the rows of the fit or of another record."""
@@ -90,7 +138,7 @@ class Fitted(NamedTuple):
         try:
             return trust_point(ColumnLaw(self.vae, column, proposal, STEADY), record)
         except ValueError as error:
-            raise ValueError(f"column {self.names[column]!r}: {error}") from None
+            raise ValueError(f"column {self.title(column)!r}: {error}") from None
 
 
 class Source(ABC):
@@ -114,6 +162,10 @@ class Source(ABC):
             points: Thresholds whose exceedance probabilities are wanted.
         """
 
+    def between(self, survival: NDArray[np.float64]) -> Build:
+        """Laws that are accurate at the quantiles with these exceedance probabilities."""
+        return self.at(probability=float(survival.min()))
+
     @abstractmethod
     def extrapolated(self, law: IntegratedLaw, x: Tensor) -> NDArray[np.bool_]:
         """Whether points ``(R, k)`` lie beyond what the rows of the fit can show, shape ``(k,)``."""
@@ -126,29 +178,45 @@ class Column(Source):
         if splice not in (None, "gpd"):
             raise ValueError(f"splice = {splice!r}; give 'gpd', or None for the tail of the model itself")
         self.fitted, self.position = fitted, position
-        self.name = fitted.names[position]
-        self.lower = float(fitted.vae.decoder.origin[position])
-        if bool(fitted.vae.decoder.has_atom[position]):
-            self.lower = min(self.lower, 0.0)
+        self.name = fitted.title(position)
+        self.lower = float(fitted.vae.decoder.lower[position])
         self.trust = fitted.trust(position) if splice else None
+        self.other = fitted.mirrored([position]) if splice and fitted.is_signed(position) else None
+        self.trust_below = None if self.other is None else self.other.trust(position)
 
     def at(self, *, probability: float = 1.0, points: Sequence[float] = ()) -> Build:
         """Laws of the column; a spliced tail needs no more than the law at its threshold."""
-        trust = self.trust
+        return self._at(probability, points)
+
+    def between(self, survival: NDArray[np.float64]) -> Build:
+        """Laws that are accurate at the quantiles with these exceedance probabilities, on both sides of zero."""
+        below = max(float(1 - survival.max()), RESOLUTION) if self.fitted.is_signed(self.position) else 1.0
+        return self._at(float(survival.min()), (), below)
+
+    def _at(self, probability: float, points: Sequence[float], below: float = 1.0) -> Build:
+        trust, other = self.trust, self.trust_below
         if trust is not None:
             points, probability = [trust.point, *(x for x in points if x < trust.point)], 1.0
-        proposal = self.fitted.proposal(self.position, probability=probability, points=points)
+        if other is not None:
+            points, below = [-other.point, *(x for x in points if x > -other.point)], 1.0
+        proposal = self.fitted.proposal(self.position, probability=probability, points=points, below=below)
 
         def law(n: int) -> IntegratedLaw:
             own = ColumnLaw(self.fitted.vae, self.position, proposal, n)
-            return own if trust is None else Spliced(own, trust.point, trust.fit.shape)
+            if trust is None:
+                return own
+            upper = Spliced(own, trust.point, trust.fit.shape)
+            if other is None or self.other is None:
+                return upper
+            mirrored = ColumnLaw(self.other.vae, self.position, proposal, n)
+            return TwoTails(upper, Spliced(mirrored, other.point, other.fit.shape))
 
         return law
 
-    def spliced(self) -> Spliced | None:
+    def spliced(self) -> Spliced | TwoTails | None:
         """One spliced law for all draws, so that equal draws stay equal; None without a splice."""
         law = self.at()(STEADY) if self.trust is not None else None
-        return law if isinstance(law, Spliced) else None
+        return law if isinstance(law, Spliced | TwoTails) else None
 
     def own_points(self, x: NDArray[np.float64]) -> NDArray[np.float64]:
         """Where in the model's own law points of a spliced one were."""
@@ -156,7 +224,7 @@ class Column(Source):
         return x if law is None else law.origin_of(tensor(x)).numpy()
 
     def extrapolated(self, law: IntegratedLaw, x: Tensor) -> NDArray[np.bool_]:
-        """Whether points are larger than the largest observation."""
+        """Whether points lie beyond all observations."""
         return self.fitted.beyond(self.position, x.mean(0).numpy(), law.log_sf(x).exp().mean(0).numpy())
 
 

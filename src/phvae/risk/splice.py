@@ -78,7 +78,7 @@ class Spliced(IntegratedLaw):
     @property
     def mean(self) -> Tensor:
         """Expected value, shape ``(R,)``."""
-        return self.law.mean + self._gained(1)
+        return self.law.mean + self.gained(1)
 
     @property
     def variance(self) -> Tensor:
@@ -87,7 +87,7 @@ class Spliced(IntegratedLaw):
             return torch.full_like(self.law.mean, math.inf)
         centre = self.mean
         around = self.law.variance + (self.law.mean - centre).square()
-        return around + self._gained(2) + 2 * (self.threshold - centre) * self._gained(1)
+        return around + self.gained(2) + 2 * (self.threshold - centre) * self.gained(1)
 
     def limited(self, x: Tensor) -> Tensor:
         """``E[min(X, x)]``, finite also where the mean is infinite."""
@@ -156,7 +156,7 @@ class Spliced(IntegratedLaw):
             values[:, inner] = below(torch.where(beyond, self.threshold, x)[:, inner])
         return torch.where(beyond, above(torch.where(beyond, x - self.threshold, 0.0)), values)
 
-    def _gained(self, order: int) -> Tensor:
+    def gained(self, order: int) -> Tensor:
         """What the new tail adds to ``E[(X - u)_+^order]``, shape ``(R,)``."""
         if order * self.shape >= 1:
             return torch.full((self.replicates,), math.inf, dtype=torch.float64)
@@ -197,15 +197,17 @@ class Spliced(IntegratedLaw):
         """Log of the mean survival probability over replicates, for many points beyond the threshold, ``(n,)``."""
         if len(x) <= NODES:
             return torch.logsumexp(self.law.log_sf(x), 0) - math.log(self.replicates)
-        start = self.threshold - self.lower
-        nodes = torch.linspace(math.log(start), math.log(float(x.max()) - self.lower), NODES, dtype=torch.float64)
-        at = self.lower + nodes.exp()
+        # a signed law has no lower end, and thresholds above zero
+        lower = 0.0 if self.lower == -math.inf else self.lower
+        start = self.threshold - lower
+        nodes = torch.linspace(math.log(start), math.log(float(x.max()) - lower), NODES, dtype=torch.float64)
+        at = lower + nodes.exp()
         at[0], at[-1] = self.threshold, float(x.max())
         values = torch.logsumexp(self.law.log_sf(at), 0) - math.log(self.replicates)
         densities = torch.logsumexp(self.law.log_pdf(at), 0) - math.log(self.replicates)
         # cubic Hermite in log(x - lower): value and slope are exact at every node
         slopes = -(densities - values + nodes).exp()
-        t = (x - self.lower).log()
+        t = (x - lower).log()
         left = torch.searchsorted(nodes[1:-1], t)
         width = nodes[left + 1] - nodes[left]
         s = (t - nodes[left]) / width

@@ -17,6 +17,7 @@ from phvae.risk.law import IntegratedLaw
 from phvae.risk.moved import Moved
 from phvae.risk.quadrature import Proposal
 from phvae.risk.sources import Build, Column, Fitted, Source, Splice, rarer_than_seen
+from phvae.risk.splice import Spliced
 
 __all__ = ["Sum", "SumLaw"]
 
@@ -56,7 +57,7 @@ class Sum(Source):
         if not self.by_transform:
             self.most = MOST_DRAWN
         spliced = [column.spliced() for column in self.columns]
-        self._moved = [None if law is None else Moved(law) for law in spliced]
+        self._moved = [Moved(law) if isinstance(law, Spliced) else None for law in spliced]
 
     @property
     def _names(self) -> list[Any]:

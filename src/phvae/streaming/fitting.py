@@ -18,6 +18,7 @@ from phvae.settings import resolve
 from phvae.start import fit_marginals, reachable
 from phvae.streaming.shuffle import StreamedRows
 from phvae.streaming.survey import ColumnSurvey, Survey, survey, unit_free
+from phvae.supports import any_signed
 from phvae.tables.read import Missing, read_table
 from phvae.tables.row_groups import RowGroups, all_parquet
 from phvae.training import TrainingError, cosine_schedule, step_schedule, train
@@ -116,6 +117,11 @@ def fit_stream(
         raise ValueError("n_phases = 'auto' compares fits to a table in memory; give a number or None for a stream")
     if settings["tail"] != defaults.TAIL:
         raise ValueError(f"tail = {settings['tail']!r} fits columns held in memory; leave it out for a stream")
+    if any_signed(model.support):
+        raise ValueError(
+            f"support = {model.support!r} is for a table in memory, and a stream has values >= 0; give a table, such "
+            "as read_table(path).table"
+        )
     held_out = held_out_rows(groups.shape[0], settings["validation_fraction"], settings["seed"])
     found = survey(groups, model.origin, held_out)
     vae, smoothness = prepared(found, settings)
