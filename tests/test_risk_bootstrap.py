@@ -261,13 +261,27 @@ def test_methods_are_those_of_their_definitions():
     again = np.random.default_rng(0).gamma(2.0, 1.0, 500)
     value = np.array(2.0)
     percentile = interval(value, again, method="percentile")
-    assert [percentile.low, percentile.high] == np.quantile(again, [0.025, 0.975]).tolist()
+    low, high = np.quantile(again, [0.025, 0.975])
+    assert (float(percentile.low), float(percentile.high)) == pytest.approx((low, high), rel=1e-12)
     basic = interval(value, again, method="basic")
-    assert [basic.low, basic.high] == pytest.approx([4 - percentile.high, 4 - percentile.low])
+    assert (float(basic.low), float(basic.high)) == pytest.approx((4 - high, 4 - low))
     assert percentile.standard_error == pytest.approx(again.std(ddof=1))
     # at the median of the resamples there is no bias to correct
     corrected = interval(np.array(np.median(again)), again, method="bias-corrected")
-    assert [corrected.low, corrected.high] == pytest.approx([percentile.low, percentile.high], rel=1e-2)
+    ends = float(corrected.low), float(corrected.high)
+    assert ends == pytest.approx((float(percentile.low), float(percentile.high)), rel=1e-2)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_measure_that_is_infinite_in_some_resamples_has_an_interval_up_to_infinity(method):
+    again = np.append(np.arange(1.0, 95.0), [np.inf] * 6)
+    counts = np.random.default_rng(0).multinomial(50, np.full(50, 1 / 50), 100)
+    found = interval(np.array(50.0), again, method=method, counts=counts)
+    assert found.standard_error == np.inf
+    ends = (-np.inf, 96.5) if method == "basic" else (3.5, np.inf)
+    assert (float(found.low), float(found.high)) == pytest.approx(ends, rel=0.2)
+    with pytest.raises(ValueError, match="the measure is no number in 6 of 100 resamples"):
+        interval(np.array(50.0), np.where(np.isinf(again), np.nan, again), method="percentile")
 
 
 @pytest.mark.parametrize(

@@ -58,8 +58,13 @@ def interval(
             f"{len(replicates)} resamples are too few for level = {level:g}; "
             f"take at least {math.ceil(2 / (1 - level)) - 1}"
         )
+    if np.isnan(replicates).any():
+        lost = int(np.isnan(replicates).reshape(len(replicates), -1).any(1).sum())
+        raise ValueError(f"the measure is no number in {lost} of {len(replicates)} resamples; ask for one that exists")
     tails = np.array([(1 - level) / 2, (1 + level) / 2])
-    error = replicates.std(0, ddof=1)
+    # a mean may be infinite in some resamples: their quantiles are what they are, and their deviation is infinite
+    finite = np.isfinite(replicates).all(0)
+    error = np.where(finite, np.where(finite, replicates, 0.0).std(0, ddof=1), np.inf)
     if method in ("bias-corrected", "accelerated"):
         # ties count half, and no share is 0 or 1, where the shift would be infinite
         below = (replicates < value).sum(0) + (replicates == value).sum(0) / 2
@@ -68,10 +73,10 @@ def interval(
         if method == "accelerated":
             if counts is None:
                 raise ValueError('method = "accelerated" needs counts: how often each resample holds each row')
-            growth = acceleration(counts, replicates)
+            growth = acceleration(counts, np.where(finite, replicates, 0.0))
         ends = [_quantile(replicates, _level(shift, growth, z)) for z in special.ndtri(tails)]
         return Interval(value, ends[0], ends[1], error)
-    low, high = np.quantile(replicates, tails, axis=0)
+    low, high = (_quantile(replicates, np.full(np.shape(value), tail)) for tail in tails)
     if method == "basic":
         low, high = 2 * value - high, 2 * value - low
     return Interval(value, low, high, error)
@@ -125,4 +130,7 @@ def _quantile(replicates: Array, level: Array) -> Array:
     lower = np.floor(place).astype(np.int64)
     upper = np.minimum(lower + 1, len(ordered) - 1)
     at_lower, at_upper = (np.take_along_axis(ordered, at[None], 0)[0] for at in (lower, upper))
-    return np.asarray(at_lower + (place - lower) * (at_upper - at_lower))
+    with np.errstate(invalid="ignore"):
+        between = at_lower + (place - lower) * (at_upper - at_lower)
+    # next to infinity there is nothing between
+    return np.asarray(np.where((at_lower == at_upper) | (place == lower), at_lower, between))
