@@ -28,7 +28,7 @@ soak: setup
 	$(BIN)/python -m pytest -n 2 -m soak
 
 bench: setup
-	for name in likelihood training fitting generators; do $(BIN)/python -m benchmarks.$$name || exit 1; done
+	for name in likelihood training columns fitting generators; do $(BIN)/python -m benchmarks.$$name || exit 1; done
 
 # Runs from the source tree with whatever torch and triton the GPU machine has: nothing is installed.
 bench-gpu:
