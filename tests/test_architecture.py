@@ -36,7 +36,7 @@ ORDER = [
     {"assembly"},
     {"risk", "persistence", "tail_index", "observing"},
     {"blocks", "streaming", "in_memory", "inspection"},
-    {"cluster", "conditioning"},
+    {"cluster", "conditioning", "each_row"},
     {"imputation"},
     {"scoring"},
     {"estimator"},

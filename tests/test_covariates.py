@@ -1,5 +1,6 @@
 """Covariates: how they are read, the law given them, and that the model of one row is the model given that row."""
 
+import copy
 import json
 import math
 
@@ -132,7 +133,7 @@ def read_again(change):
      (lambda: Covariates.fit(np.ones((2, 2, 2)), 2), "covariates has shape (2, 2, 2); give a table"),
      (lambda: Covariates.fit(pd.DataFrame({"day": pd.date_range("2024-01-01", periods=3)}), 3), "covariate 'day' is"),
      (lambda: Covariates.fit(pd.DataFrame([[1, 2], [2, 3]], columns=["a", "a"]), 2), "covariates has two columns 'a'"),
-     (lambda: Covariates.fit(table(), 30).of_one(table(2)), "covariates has 2 rows; give one, such as a dict from")],
+     (lambda: Covariates.fit(table(), 30).one_row(table(2)), "covariates has 2 rows; give one, such as a dict from")],
 )  # fmt: skip
 def test_covariates_that_cannot_be_read_are_one_sentence(ask, message):
     with pytest.raises(ValueError, match="covariate") as caught:
@@ -342,6 +343,28 @@ def test_a_row_may_be_a_dict_a_table_or_a_row_of_a_table(joint):
     assert values == [joint.at({"region": "south", "size": 2.0}).sf("loss", 3.0)["value"][0]] * 3
 
 
+@pytest.mark.parametrize("kind", ["pandas", "numpy", "polars"])
+def test_answers_for_each_row_are_those_of_its_model(joint, kind):
+    _, c = pairs(3, 12)
+    model = copy.copy(joint)
+    model.table_kind_ = kind
+    answer = model.at_each(c).quantile(["loss", "other"], [0.9, 0.99])
+    values = [model.at(row).quantile(["loss", "other"], [0.9, 0.99])["value"] for row in c.to_dict("records")]
+    np.testing.assert_array_equal(np.asarray(answer["value"]), np.concatenate([np.asarray(part) for part in values]))
+    assert list(answer["region"]) == list(np.repeat(c["region"], 4))
+    assert isinstance(answer, type(model.at(c[:1]).mean("loss")))
+
+
+def test_questions_that_have_no_frame_for_an_answer_say_so(joint):
+    _, c = pairs(2, 12)
+    each = joint.at_each(c)
+    assert "sf" in dir(each)
+    with pytest.raises(ValueError, match="losses gives no frame for a row; ask the model of one row at a time, at"):
+        each.losses("loss")
+    with pytest.raises(AttributeError, match="'fit' is no question about tails"):
+        each.fit  # noqa: B018
+
+
 def test_samples_given_covariates_have_the_tails_of_the_model_of_the_row(joint):
     row = {"size": 0.5, "region": "south"}
     given, n = joint.at(row), 20_000
@@ -490,6 +513,17 @@ def test_covariates_go_with_censored_truncated_and_missing_cells():
         atol=1e-2,
     )
     assert len(model.sample(covariates=c, random_state=0).dropna()) == 60
+
+
+def test_signed_columns_take_covariates():
+    x, c = claims(120, 10)
+    x["loss"] -= 1.0
+    model = PHVAE(n_phases=2, support="real", hidden=(4,), epochs=3, random_state=0).fit(x, covariates=c)
+    given = model.at({"size": 1.0, "region": "north"})
+    same = pd.DataFrame({"size": 1.0, "region": ["north"] * len(x)})
+    np.testing.assert_allclose(given.score_samples(x), model.score_samples(x, covariates=same), rtol=1e-4, atol=1e-4)
+    low, high = given.quantile("loss", [0.05, 0.95])["value"]
+    assert low < 0 < high
 
 
 def test_tails_that_bend_take_covariates():

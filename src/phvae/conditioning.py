@@ -12,6 +12,7 @@ from torch import Tensor
 
 from phvae.blocks import Shard, blocks_of, draw
 from phvae.covariates import Covariates
+from phvae.each_row import EachRow
 from phvae.observing import whole_counts
 from phvae.risk.answers import TailAnswers
 from phvae.risk.questions import whole
@@ -55,7 +56,7 @@ class Conditioned(TailAnswers):
         how = self._covariates_asked()
         # a row of a pandas frame is a series, of which the names are the index
         named = covariates.to_dict() if hasattr(covariates, "index") and hasattr(covariates, "items") else covariates
-        row = how.of_one(covariates if hasattr(covariates, "columns") else named)
+        row = how.one_row(covariates if hasattr(covariates, "columns") else named)
         held: Any = copy.copy(self)
         held.vae_ = self._double("cpu").given(torch.from_numpy(how.read(row)[0]))
         for parameter in held.vae_.parameters():
@@ -72,6 +73,17 @@ class Conditioned(TailAnswers):
         held.settings_["given"] = {str(name): value for name, value in row.items()}
         held.covariates_ = held.tail_record_ = None
         return held  # type: ignore[no-any-return]
+
+    def at_each(self: Any, covariates: Any) -> EachRow:
+        """The models of several rows of covariates: tail questions put to it are answered for all, in one frame.
+
+        Args:
+            covariates: Table of them.
+        """
+        how = self._covariates_asked()
+        rows = how.rows(covariates)
+        models = [self.at(row) for row in rows]
+        return EachRow(models, [{str(name): value for name, value in row.items()} for row in rows], self.table_kind_)
 
     def _covariates_asked(self) -> Covariates:
         check_is_fitted(self)

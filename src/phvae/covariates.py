@@ -171,15 +171,19 @@ class Covariates:
             [how.read(column) for how, column in zip(self.columns, self._chosen(raw), strict=True)], 1
         )
 
-    def of_one(self, data: Any) -> dict[Any, Any]:
-        """The one row of a table, by name, as plain values."""
-        raw = RawColumns.of(data)
-        raw.require_one()
+    def rows(self, data: Any) -> list[dict[Any, Any]]:
+        """The rows of a table, by name, as plain values; they are those that can be read."""
         self.read(data)
-        return {
-            how.name: as_levels(how.name, column)[0] if isinstance(how, Categorical) else float(column[0])
-            for how, column in zip(self.columns, self._chosen(raw), strict=True)
-        }
+        columns = [
+            as_levels(how.name, column) if isinstance(how, Categorical) else as_numbers(how.name, column).tolist()
+            for how, column in zip(self.columns, self._chosen(RawColumns.of(data)), strict=True)
+        ]
+        return [dict(zip(self.names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+    def one_row(self, data: Any) -> dict[Any, Any]:
+        """The one row of a table."""
+        RawColumns.of(data).require_one()
+        return self.rows(data)[0]
 
     def _chosen(self, raw: RawColumns) -> list[Column]:
         """The columns of a table that are the covariates, in their order."""
