@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from phvae.risk import questions
+from phvae.risk.distortions import distorted_mean, expectile, proportional_hazard, wang
 from phvae.risk.estimate import Estimate, to_tolerance
 from phvae.risk.frames import frame
 from phvae.risk.law import IntegratedLaw
@@ -95,6 +96,29 @@ class Losses:
     def cvar(self, level: Any) -> Any:
         """Expected shortfall: the mean of the quantiles above ``level``, never below the quantile itself."""
         return self._at_levels("level", level, lambda law, p: law.tail_mean(1 - p), lambda p: 1 - p)
+
+    def expectile(self, level: Any) -> Any:
+        """Expectiles: ``level · E[(X - e)_+] = (1 - level) · E[(e - X)_+]``; that at 1/2 is the mean."""
+        return self._at_levels("level", level, expectile, lambda p: 1 - p)
+
+    def wang(self, shift: Any) -> Any:
+        """Wang's distortion measure ``∫ Φ(Φ^-1(S(x)) + shift) dx``; a shift of 0 gives the mean."""
+        asked = questions.real("shift", shift)
+        return self._distorted({"shift": asked}, [wang(float(by)) for by in asked])
+
+    def proportional_hazard(self, index: Any) -> Any:
+        """The proportional hazard measure ``∫ S(x)^(1 / index) dx``, index at least 1; an index of 1 gives the mean."""
+        asked = questions.at_least("index", index, 1.0)
+        return self._distorted({"index": asked}, [proportional_hazard(float(by)) for by in asked])
+
+    def distortion(self, function: Callable[[Array], Array]) -> Any:
+        """A distortion measure ``∫ g(S(x)) dx`` of one's own.
+
+        Args:
+            function: ``g``, from an array of survival probabilities to one of such, increasing from ``g(0) = 0`` to
+                ``g(1) = 1``.
+        """
+        return self._distorted({}, [questions.distortion("function", function)])
 
     def mean(self) -> Any:
         """Expected value."""
@@ -233,6 +257,19 @@ class Losses:
             return values, values
 
         return self._ask({name: asked}, lambda s: s.between(survival(asked)), measure)
+
+    def _distorted(self, labels: Mapping[str, Array], distortions: Sequence[Callable[[Tensor], Tensor]]) -> Any:
+        if any(source.lower < 0 for source in self.sources):
+            raise ValueError("a distortion measure is that of losses, and a column has negative values; name others")
+        # where a distorted tail has a thousandth of its mass left, it must still be known
+        grid = torch.logspace(-14, 0, 141, dtype=torch.float64)
+        rarest = min(float(grid[distortion(grid) >= 1e-3].min()) for distortion in distortions)
+
+        def measure(law: IntegratedLaw) -> tuple[Tensor, Tensor]:
+            values = torch.stack([distorted_mean(law, distortion) for distortion in distortions], 1)
+            return values, values
+
+        return self._ask(labels, lambda source: source.at(probability=rarest), measure)
 
     def _whole(self, function: Callable[[IntegratedLaw], Tensor]) -> Any:
         return self._ask({}, lambda source: source.at(), lambda law: (function(law)[:, None], None))

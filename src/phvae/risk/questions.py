@@ -1,19 +1,24 @@
 """What can be asked, and the one sentence a user reads when a question has no answer."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 __all__ = [
+    "at_least",
     "checked_rtol",
+    "distortion",
     "levels",
     "one_positive",
     "place",
     "places",
     "positive",
+    "real",
     "thresholds",
     "weights",
     "whole",
@@ -67,6 +72,29 @@ def positive(name: str, value: Any, *, infinite: bool = False) -> Array:
     """Numbers above zero."""
     end = "" if infinite else "finite "
     return _all(name, value, lambda x: 0 < x < math.inf or (infinite and x == math.inf), f"give {end}numbers > 0")
+
+
+def real(name: str, value: Any) -> Array:
+    """Finite numbers."""
+    return _all(name, value, math.isfinite, "give finite numbers")
+
+
+def at_least(name: str, value: Any, least: float) -> Array:
+    """Finite numbers that are large enough."""
+    return _all(name, value, lambda x: least <= x < math.inf, f"give finite numbers of at least {least:g}")
+
+
+def distortion(name: str, function: Any) -> Callable[[Tensor], Tensor]:
+    """A distortion of survival probabilities, tried on a grid, from and to tensors."""
+    if not callable(function):
+        raise ValueError(f"{name} = {function!r:.60}; give a function of survival probabilities, such as numpy.sqrt")
+    grid = np.linspace(0.0, 1.0, 65)
+    found = np.asarray(function(grid.copy()), dtype=np.float64)
+    if found.shape != grid.shape or found[0] != 0 or found[-1] != 1 or not bool((np.diff(found) >= 0).all()):
+        raise ValueError(
+            f"{name} is no distortion: give one that takes an array and increases from g(0) = 0 to g(1) = 1"
+        )
+    return lambda survival: torch.from_numpy(np.asarray(function(survival.numpy()), dtype=np.float64))
 
 
 def weights(value: Any, positions: Sequence[int], names: Sequence[Any], argument: str = "weights") -> list[float]:
