@@ -19,6 +19,7 @@ from phvae.risk.losses import Losses
 from phvae.risk.sources import Column, Fitted, Splice
 from phvae.risk.splice import Spliced
 from phvae.risk.sums import SumAnswers
+from phvae.risk.totals import AggregateAnswers
 from phvae.risk.turned import Tail
 from phvae.risk.two_tails import TwoTails
 from phvae.settings import seed_of
@@ -32,7 +33,7 @@ __all__ = ["TailAnswers"]
 Columns = str | int | Sequence[str | int] | None
 
 
-class TailAnswers(SumAnswers, JointAnswers):
+class TailAnswers(AggregateAnswers, SumAnswers, JointAnswers):
     """Tail answers of a fitted model: exact given the latent vector, and integrated over it with a known error.
 
     Every method gives a frame of the kind seen in `fit` (a structured array for a model of arrays) with a row per
