@@ -47,7 +47,8 @@ html_theme_options = {
     "footer_start": ["copyright"],
     "footer_end": ["theme-version"],
 }
-html_sidebars = {"index": [], "tour": [], "mathematics": [], "scale": [], "design": []}
+# one page each, or few: the bar on top and the links below lead on, and code has room
+html_sidebars = {page: [] for page in ("index", "tour", "howto/**", "mathematics", "scale", "design")}
 
 
 def setup(app: Any) -> None:
