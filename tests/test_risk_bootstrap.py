@@ -134,8 +134,22 @@ def test_the_result_follows_from_the_seed(which, rows, request):
     assert not same(first, bootstrap(model, x, 2, random_state=9, processes=1))
 
 
-def test_the_number_of_processes_changes_nothing(networks, rows):
-    assert same(bootstrap(networks, rows, 3, processes=1), bootstrap(networks, rows, 3, processes=2))
+@pytest.mark.parametrize(("which", "n"), [("one", 20), ("networks", 3)])
+def test_the_number_of_processes_changes_nothing(which, n, rows, request, monkeypatch):
+    """Two processes; one of those of the networks is real, and the others are their work done here."""
+    model = request.getfixturevalue(which)
+    x = rows[:, : model.n_features_in_]
+    run, asked = processes._run, []
+
+    def half(content):
+        asked.append(content)
+        return run(content) if which == "networks" and len(asked) == 1 else processes._answer(content)
+
+    monkeypatch.setattr(processes, "_run", half)
+    alone = bootstrap(model, x, n, processes=1)
+    assert asked == []
+    assert same(alone, bootstrap(model, x, n, processes=2))
+    assert len(asked) == 2
 
 
 def test_columns_are_fitted_in_groups_that_do_not_depend_on_who_fits_them(columns, rows):
@@ -341,7 +355,7 @@ def test_an_error_in_a_process_is_that_of_the_caller(last, error, message, monke
     answer = subprocess.CompletedProcess([], 1, b"", b"Traceback:\n  somewhere\n" + last)
     monkeypatch.setattr(subprocess, "run", lambda *_, **__: answer)
     with pytest.raises(error, match=message):
-        processes._asked(b"")
+        processes._run(b"")
 
 
 def test_the_package_exports_what_it_tells_users_to_call():

@@ -70,7 +70,7 @@ def in_processes(
         arrays: dict[str, NDArray[Any]] = {f"rows.{b}": rows[b] for job in jobs for b in job}
         arrays |= {"x": x, **({} if weights is None else {"weights": weights})}
         sent = {f"table.{name}": torch.from_numpy(np.ascontiguousarray(part)) for name, part in arrays.items()}
-        return _asked(as_bytes(tensors | sent, {"model": header, "seed": seed, "epochs": epochs}))
+        return _read(_run(as_bytes(tensors | sent, {"model": header, "seed": seed, "epochs": epochs})))
 
     with ThreadPoolExecutor(wanted) as pool:
         answers = list(pool.map(asked, [jobs[i::wanted] for i in range(wanted)]))
@@ -89,8 +89,8 @@ def _one_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def _asked(request: bytes) -> dict[int, Refit]:
-    """The answer of a process of its own to a request."""
+def _run(request: bytes) -> bytes:
+    """What a process of its own answers to a request."""
     paths = [str(Path(phvae.__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"}
     # -P: a folder of the same name where the user stands is not taken for ours
@@ -102,7 +102,12 @@ def _asked(request: bytes) -> dict[int, Refit]:
         if kind == "ValueError":
             raise ValueError(what)
         raise RuntimeError(f"a process of the bootstrap ended with status {done.returncode}: {last}")
-    header, tensors = from_bytes("the answer of a process", done.stdout)
+    return done.stdout
+
+
+def _read(answer: bytes) -> dict[int, Refit]:
+    """The fits in an answer, by the number of the resample."""
+    header, tensors = from_bytes("the answer of a process", answer)
     found: dict[int, dict[str, Tensor]] = {}
     for name, value in tensors.items():
         b, _, rest = name.partition(".")
