@@ -20,7 +20,7 @@ runner = CliRunner()
 
 @pytest.fixture
 def small_demo(monkeypatch):
-    small = demo.run_demo(n_rows=300, n_held_out=100, epochs=1, n_phases=3)
+    small = demo.run_demo(n_rows=300, n_held_out=100, epochs=0, n_phases=3, latent_dim=0)
     monkeypatch.setattr(demo, "run_demo", lambda **_: small)
     return small
 

@@ -104,6 +104,17 @@ def html(report):
     return report.html
 
 
+def test_what_adding_up_saves_is_the_answer_for_the_sum(report):
+    total = risk_models.model().sum(rtol=RTOL)
+    found = report.numbers["dependence"]["sum"]
+    levels = [row["level"] for row in found]
+    values = [row[name]["value"] for name in ("standalone", "sum", "benefit", "ratio") for row in found]
+    assert values == total.diversification(levels)["value"].tolist()
+    for row in found:
+        assert sum(part["value"] for part in row["parts"]) == pytest.approx(row["sum"]["value"], rel=2 * RTOL)
+        assert row["data"] == tail_mean(-np.sort(-risk_models.table().sum(1)), row["level"])
+
+
 def test_every_cell_of_the_page_is_its_number(report, html):
     cells = Cells(html).cells
     assert len(cells) > 200
@@ -197,7 +208,7 @@ def test_the_command_writes_page_and_numbers(tmp_path, capsys):
     lines = ["a,b", *(f"{a},{b}" for a, b in risk_models.table()[:200, :2])]
     (tmp_path / "t.csv").write_text("\n".join(lines))
     data, model, page = (str(tmp_path / name) for name in ("t.csv", "t.phvae", "page.html"))
-    assert run(["fit", data, "-o", model, "--epochs", "1", "--hidden", "8", "--n-phases", "3", "--quiet"]) == 0
+    assert run(["fit", data, "-o", model, "--epochs", "0", "--latent-dim", "0", "--n-phases", "3", "--quiet"]) == 0
     words = ["report", model, "--data", data, "-o", page, "--rtol", "0.1", "--levels", "0.9", "--layer", "2xs5"]
     capsys.readouterr()
     assert run([*words, "--json", "--held-out", data, "--periods", "2", "--events-per-period", "12"]) == 0

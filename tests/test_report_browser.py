@@ -44,7 +44,7 @@ PROBE = """<script>addEventListener("load", () => {
 @pytest.fixture(scope="module")
 def report():
     return tail_report(
-        risk_models.model(),
+        risk_models.model(latent_dim=0),
         risk_models.table(),
         levels=[0.9, 0.99],
         periods=[20],

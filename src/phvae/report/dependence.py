@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from phvae.metrics.dependence import kendall_tau
+from phvae.report.diversification import diversification
 from phvae.report.subject import Rows, Subject, estimate, rows_of
 from phvae.risk.estimate import CONFIDENCE
 
@@ -36,7 +37,13 @@ def dependence(subject: Subject) -> dict[str, Any] | None:
     drawn = sorted(sorted(pairs, key=lambda pair: -abs(observed[pair]))[:MOST_PAIRS])
     levels = sorted(level for level in CHI_LEVELS if len(values) * (1 - level) >= 10) or [CHI_LEVELS[0]]
     chi = [row for pair in drawn for row in _chi(subject, pair, values, levels)]
-    return {"columns": subject.names, "kendall": kendall, "n_pairs": len(pairs), "chi": chi, "sum": None}
+    return {
+        "columns": subject.names,
+        "kendall": kendall,
+        "n_pairs": len(pairs),
+        "chi": chi,
+        "sum": diversification(subject, values),
+    }
 
 
 def _untied_tau(values: Array) -> Array:
