@@ -260,6 +260,36 @@ PLACES = {
         r"half.csv: there is no column 'cost'; ",
         {},
     ),
+    "a report of no table": (("report", "model"), r"--data.*; see phvae report --help", {}),
+    "a report of a missing file": (("report", "model", "--data", "none.csv"), r"none.csv: .*; check the name", {}),
+    "a report without a column of the model": (
+        ("report", "model", "--data", "half.csv"),
+        r"half.csv: there is no column 'cost'; ",
+        {},
+    ),
+    "a report in the place of its numbers": (
+        ("report", "model", "--data", "good.csv", "-o", "page.json"),
+        r"--output 'page.json': .*; end the name of the page in .html",
+        {},
+    ),
+    "a report in no folder": (
+        ("report", "model", "--data", "good.csv", "-o", "no/page.html"),
+        r"folder does not exist; ",
+        {},
+    ),
+    "a report at no level": (
+        ("report", "model", "--data", "good.csv", "--level", "99"),
+        r"levels\[0\] = 99; ",
+        {},
+    ),
+    "a layer that is none": (
+        ("report", "model", "--data", "good.csv", "--layer", "ten"),
+        r"layer = 'ten'; ",
+        {},
+    ),
+    "a level out of range": (("risk", "model", "--level", "1.5"), r"level\[0\] = 1.5; ", {}),
+    "a column that the model has not": (("risk", "model", "-c", "los"), r"no such column; ", {}),
+    "a splice nobody knows": (("risk", "model", "--splice", "pareto"), r"--splice 'pareto'; ", {}),
     "a checkpoint that is a model": (
         ("fit", "good.csv", "-o", "new", "--resume", "model"),
         r"--resume.*not a checkpoint",

@@ -99,7 +99,8 @@ def test_every_command_speaks_json_and_can_be_quiet(place, tmp_path, capsys):
         "fit": ("fit", claims, "-o", tmp_path / "model", *QUICK),
         "sample": ("sample", model, "-n", 10, "-o", tmp_path / "out.csv"),
         "evaluate": ("evaluate", model, claims),
-        "report": ("report", model, "--data", claims, "-o", tmp_path / "page.html", "--rtol", "0.1", "--levels", "0.9"),
+        "report": ("report", model, "--data", claims, "-o", tmp_path / "page.html", "--rtol", "0.1", "--level", "0.9"),
+        "risk": ("risk", model, "--rtol", "0.1", "--level", "0.9"),
         "info": ("info", model),
         "verify": ("verify", model),
     }
@@ -110,7 +111,7 @@ def test_every_command_speaks_json_and_can_be_quiet(place, tmp_path, capsys):
         assert json.loads(out)
         status, out, err = said(capsys, *words)
         assert status == 0
-        assert "model" in out or "rows" in out, name
+        assert "model" in out or "rows" in out or "cvar" in out, name
     offered = {command.name or command.callback.__name__ for command in app.registered_commands}
     for command in app.registered_commands:
         assert {"quiet", "as_json"} <= set(inspect.signature(command.callback).parameters)
@@ -128,6 +129,19 @@ def test_evaluation_is_the_score_of_the_estimator(place, capsys):
     assert values["n_rows"] == len(scores)
     assert values["mean_log_likelihood"] == pytest.approx(scores.mean(), rel=1e-12)
     assert values["standard_error"] == pytest.approx(scores.std(ddof=1) / len(scores) ** 0.5, rel=1e-12)
+
+
+def test_questions_about_risk_have_the_answers_of_the_estimator(place, capsys):
+    words = ["--columns", "contents", "--level", "0.9", "--exceeds", "3,9", "--periods", "50", "--rtol", "0.1"]
+    status, out, _ = said(capsys, "risk", place / "model", *words, "--events-per-period", "2", "--json")
+    assert status == 0
+    answers = json.loads(out)["answers"]
+    assert [row["measure"] for row in answers] == ["var", "cvar", "sf", "sf", "return_level"]
+    losses = PHVAE.load(place / "model").losses("contents", rtol=0.1)
+    frames = [losses.var(0.9), losses.cvar(0.9), losses.sf([3, 9]), losses.return_level(50, 2)]
+    expected = [value for frame in frames for value in to_matrix(frame.select(["value"])).values[:, 0]]
+    assert [row["value"] for row in answers] == expected
+    assert [row["at"] for row in answers] == [0.9, 0.9, 3, 9, 50]
 
 
 def test_verify_and_info_say_what_the_file_holds(place, capsys):

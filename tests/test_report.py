@@ -209,7 +209,7 @@ def test_the_command_writes_page_and_numbers(tmp_path, capsys):
     (tmp_path / "t.csv").write_text("\n".join(lines))
     data, model, page = (str(tmp_path / name) for name in ("t.csv", "t.phvae", "page.html"))
     assert run(["fit", data, "-o", model, "--epochs", "0", "--latent-dim", "0", "--n-phases", "3", "--quiet"]) == 0
-    words = ["report", model, "--data", data, "-o", page, "--rtol", "0.1", "--levels", "0.9", "--layer", "2xs5"]
+    words = ["report", model, "--data", data, "-o", page, "--rtol", "0.1", "--level", "0.9", "--layer", "2xs5"]
     capsys.readouterr()
     assert run([*words, "--json", "--held-out", data, "--periods", "2", "--events-per-period", "12"]) == 0
     said = json.loads(capsys.readouterr().out)
@@ -219,7 +219,7 @@ def test_the_command_writes_page_and_numbers(tmp_path, capsys):
     assert numbers["returns"]["events_per_period"] == 12
     assert (tmp_path / "page.html").read_text(encoding="utf-8").startswith("<!doctype html>")
     nowhere = str(tmp_path / "no" / "page.html")
-    for wrong in (["--layer", "ten"], ["--levels", "high"], ["--levels", "2"], ["-o", nowhere]):
+    for wrong in (["--layer", "ten"], ["--level", "high"], ["--level", "2"], ["-o", nowhere]):
         assert run([*words, *wrong]) == 2
         out, err = capsys.readouterr()
         assert (out, err.count("\n")) == ("", 1)

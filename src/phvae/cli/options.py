@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from phvae import defaults
+
 if TYPE_CHECKING:
     from phvae.cli.talk import Talk
     from phvae.streaming import ParquetStream
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
     from phvae.tables.read import Sheet
 
 __all__ = [
+    "LEVELS",
     "Columns",
     "Covariates",
     "Decimal",
@@ -24,12 +27,14 @@ __all__ = [
     "MissingInFit",
     "Model",
     "Source",
+    "Splice",
     "Weights",
     "Where",
     "as_numbers",
     "as_value",
     "as_whole",
     "covariates_of",
+    "listed",
     "load",
     "quoted",
     "read",
@@ -38,6 +43,7 @@ __all__ = [
     "stream",
 ]
 
+LEVELS = ",".join(f"{level:g}" for level in defaults.REPORT_LEVELS)
 Model = Annotated[Path, typer.Argument(metavar="MODEL", help="File of a fitted model.")]
 Source = Annotated[
     str,
@@ -71,6 +77,7 @@ Levels = Annotated[
 Delimiter = Annotated[
     str | None, typer.Option("--delimiter", help="What stands between cells of a CSV file, if it is not plain to see.")
 ]
+Splice = Annotated[str | None, typer.Option(metavar="gpd", help="Generalised Pareto tails beyond the trust points.")]
 Decimal = Annotated[str, typer.Option("--decimal", help="Decimal mark in a CSV file.")]
 
 
@@ -95,7 +102,7 @@ def read(
         raise ValueError(f"delimiter = {delimiter!r}; give one character, or tab")
     if decimal not in (".", ","):
         raise ValueError(f"decimal = {decimal!r}; give . or ,")
-    given, as_text = _names(covariates) or [], _names(levels) or []
+    given, as_text = listed(covariates) or [], listed(levels) or []
     for name in as_text:
         if name not in given:
             raise ValueError(f"levels = {name!r} is no covariate; name it in --covariates too")
@@ -104,7 +111,7 @@ def read(
     with talk.counting("reading") as progress:
         sheet = read_table(
             table,
-            columns=_names(columns),
+            columns=listed(columns),
             where=where,
             weights=weights,
             covariates=given,
@@ -128,7 +135,7 @@ def read_covariates(talk: "Talk", table: str, loaded: Any) -> "Sheet":
 
     with talk.counting("reading") as progress:
         return read_table(
-            table, columns=[], covariates=_names(names) or [], levels=_names(levels) or [], progress=progress
+            table, columns=[], covariates=listed(names) or [], levels=listed(levels) or [], progress=progress
         )
 
 
@@ -150,7 +157,7 @@ def stream(
         if always:
             raise ValueError(f"--stream reads values alone; leave it out, or {beside[0]}")
         return None
-    kept, names = _missing(missing), _names(columns)
+    kept, names = _missing(missing), listed(columns)
     with talk.working("reading"):
         from phvae.streaming.fitting import ParquetStream, stream_if_large
 
@@ -161,7 +168,8 @@ def stream(
     return rows
 
 
-def _names(columns: Sequence[str] | None) -> list[str] | None:
+def listed(columns: Sequence[str] | None) -> list[str] | None:
+    """Names out of a list of lists of them, as options give it; None for none."""
     return [name for text in columns or () for name in next(csv.reader([text]), [])] or None
 
 

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 
 __all__ = ["register", "report"]
 
-LEVELS = ",".join(f"{level:g}" for level in defaults.REPORT_LEVELS)
 PERIODS = ",".join(f"{period:g}" for period in defaults.REPORT_PERIODS)
 
 
@@ -28,7 +27,7 @@ def report(
     held_out: Annotated[
         str | None, typer.Option("--held-out", metavar="TABLE", help="Rows the fit has not seen, for the back-test.")
     ] = None,
-    levels: Annotated[str, typer.Option(metavar="P,...", help="Levels of VaR and CVaR.")] = LEVELS,
+    level: Annotated[str, typer.Option(metavar="P,...", help="Levels of VaR and CVaR.")] = options.LEVELS,
     periods: Annotated[str, typer.Option(metavar="T,...", help="Return periods.")] = PERIODS,
     events_per_period: Annotated[
         float | None, typer.Option(metavar="NUMBER", help="Rows per period; without it, periods are counted in rows.")
@@ -37,9 +36,7 @@ def report(
         list[str] | None,
         typer.Option("--layer", metavar="LIMITxsATTACHMENT", help="Layer to price, such as 10xs20; may be repeated."),
     ] = None,
-    splice: Annotated[
-        str | None, typer.Option(metavar="gpd", help="Generalised Pareto tails beyond the trust points.")
-    ] = None,
+    splice: options.Splice = None,
     unit: Annotated[str, typer.Option(help="Unit of the columns, for tables and axes.")] = "",
     title: Annotated[str | None, typer.Option(help="Heading of the page.")] = None,
     rtol: Annotated[
@@ -51,10 +48,12 @@ def report(
     decimal: options.Decimal = ".",
 ) -> None:
     """Write a page about the tails of a model: verdicts, risk measures, pictures, dependence, back-test."""
+    if output.suffix == ".json":
+        raise ValueError(f"output = '{output}': this is where its numbers go; end the name of the page in .html")
     for place in (output, output.with_suffix(".json")):
         options.require_place(place)
     asked: dict[str, Any] = {
-        "levels": options.as_numbers("levels", levels),
+        "levels": options.as_numbers("level", level),
         "periods": options.as_numbers("periods", periods),
         "layers": [_layer(text) for text in layers or ()],
         "events_per_period": events_per_period,
