@@ -9,10 +9,11 @@ import torch
 
 from phvae import PHVAE
 from phvae.cell_units import fit_scaler, log_volume, unit_free
-from phvae.distributions import SeriesPhaseType
+from phvae.distributions import MatrixPareto, SeriesPhaseType
 from phvae.layout import Layout
 from phvae.observed import Cells, count_columns, read_cells
 from phvae.observed_start import fit_cells
+from phvae.transformed_start import fit_transformed
 
 INF, NAN = math.inf, math.nan
 LABELS = ["a", "b"]
@@ -83,6 +84,21 @@ def test_the_start_law_of_values_is_the_one_of_intervals_around_them():
     levels = torch.tensor([0.1, 0.5, 0.9, 0.99], dtype=torch.float64)
     quantiles = [SeriesPhaseType(law.initial[0], law.rates[0]).icdf(levels) for law in (narrow, exact)]
     torch.testing.assert_close(*quantiles, rtol=1e-4, atol=0)
+
+
+@pytest.mark.parametrize("kind", ["censored", "truncated"])
+def test_a_power_tail_is_recovered_from_what_is_seen_of_it(kind):
+    rng = np.random.default_rng(13)
+    x = rng.pareto(2.0, 4000)
+    if kind == "censored":
+        limit = rng.pareto(1.0, 4000)
+        data, index_events = cells_of(np.minimum(x, limit), censored=x > limit), (x <= limit).sum()
+    else:
+        entry = rng.choice([0.0, 0.3, 1.0], 4000)
+        data, index_events = cells_of(x[x > entry], entry=entry[x > entry]), (x > entry).sum()
+    (fit,) = fit_transformed(data, MatrixPareto, 1)
+    assert fit.tail_index_error > 0.9 / math.sqrt(index_events), "no less than with the scale known"
+    assert abs(math.log(fit.tail_index / 0.5)) < SIGMAS * fit.tail_index_error
 
 
 def test_quantiles_beyond_the_censoring_point_are_right_and_flagged():

@@ -149,8 +149,8 @@ def settle_phases(
         family = family_of(settings)
         assert family is not None
         layout = Layout(len(zero_share), **settings.get("layout", {}))
-        values = representatives(Cells.of_rows(u, layout)) if layout.partial else u[:, : len(zero_share)]
-        return {"n_phases": choose_transformed_phases(torch.from_numpy(values), family, weights=weights)[0]}
+        data = Cells.of_rows(u, layout) if layout.partial else torch.from_numpy(u[:, : len(zero_share)])
+        return {"n_phases": choose_transformed_phases(data, family, weights=weights)[0]}
     return {}
 
 
@@ -214,7 +214,7 @@ def _start(
     x = layout.lower(x) if cells is None else torch.from_numpy(representatives(cells))
     advised = torch.full((decoder.n_columns,), defaults.STRENGTH / total, dtype=torch.float64)
     if isinstance(decoder, TransformedDecoder):
-        found = set_transformed_start(decoder, x, fitted=settings["start"] == "fitted", weights=mass)
+        found = set_transformed_start(decoder, x, fitted=settings["start"] == "fitted", weights=mass, cells=cells)
     elif isinstance(decoder, SignedDecoder):
         advised = set_signed_start(decoder, x, fitted=settings["start"] == "fitted", weights=weights, advised=advised)
     elif settings["start"] == "fitted":

@@ -1,15 +1,19 @@
 """Start laws of columns of which not everything is known: maximum likelihood under censoring and truncation."""
 
+from typing import NamedTuple
+
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from phvae.distributions.base import AbsorptionTime
 from phvae.distributions.phase_type import SeriesPhaseType
+from phvae.distributions.tails import TailedLaw, typical
 from phvae.observed import Cells
 from phvae.start import STRENGTHS, Marginals, Sketch, cells, fit_sketches, natural
 
-__all__ = ["fit_cells", "representatives"]
+__all__ = ["ObservedColumn", "fit_cells", "log_observed", "observed_columns", "representatives"]
 
 Array = npt.NDArray[np.float64]
 
@@ -17,6 +21,13 @@ Array = npt.NDArray[np.float64]
 KEPT = 2000
 # Singles at either end of a group of neighbouring cells, and rows beyond a cell for each row in it.
 TOP, BOTTOM = 200, 80
+
+
+class ObservedColumn(NamedTuple):
+    """Cells of a column: points that stand for them and their weights, and their ends and bounds, (cells, 4)."""
+
+    sketch: Sketch
+    ends: Array
 
 
 def fit_cells(data: Cells, *, n_phases: int = 10, weights: Array | None = None) -> Marginals:
@@ -35,9 +46,14 @@ def fit_cells(data: Cells, *, n_phases: int = 10, weights: Array | None = None) 
     >>> bool(abs(float(SeriesPhaseType(law.initial, law.rates).mean) - x.mean()) < 0.05)
     True
     """
-    columns = [_column(data, j, weights) for j in range(data.lower.shape[1])]
-    sketches = [Sketch(points, mass) for points, _, mass in columns]
-    return fit_sketches(sketches, n_phases, STRENGTHS, ends=[ends for _, ends, _ in columns], scores=_scores)
+    columns = observed_columns(data, weights)
+    sketches, ends = [column.sketch for column in columns], [column.ends for column in columns]
+    return fit_sketches(sketches, n_phases, STRENGTHS, ends=ends, scores=_scores)
+
+
+def observed_columns(data: Cells, weights: Array | None = None) -> list[ObservedColumn]:
+    """What is different in each column of unit-free cells; weights of rows as in `fit_cells`."""
+    return [_column(data, j, weights) for j in range(data.lower.shape[1])]
 
 
 def representatives(data: Cells) -> Array:
@@ -49,8 +65,7 @@ def representatives(data: Cells) -> Array:
     return points
 
 
-def _column(data: Cells, j: int, weights: Array | None) -> tuple[Array, Array, Array]:
-    """What is different in a column: points, ascending (c,), ends and bounds (c, 4), and weights (c,)."""
+def _column(data: Cells, j: int, weights: Array | None) -> ObservedColumn:
     lower, upper = data.lower[:, j], data.upper[:, j]
     first = np.full_like(lower, -np.inf) if data.entry is None else data.entry[:, j]
     last = np.full_like(lower, np.inf) if data.exit is None else data.exit[:, j]
@@ -69,7 +84,7 @@ def _column(data: Cells, j: int, weights: Array | None) -> tuple[Array, Array, A
     stands, distinct, total = stands[order], distinct[order], total[order]
     if len(stands) > KEPT:
         stands, distinct, total = _thinned(stands, distinct, total)
-    return stands, distinct, total
+    return ObservedColumn(Sketch(stands, total), distinct)
 
 
 def _thinned(points: Array, ends: Array, mass: Array) -> tuple[Array, Array, Array]:
@@ -97,15 +112,21 @@ def _thinned(points: Array, ends: Array, mass: Array) -> tuple[Array, Array, Arr
     return points[order], ends[order], mass[order]
 
 
+def log_observed(law: AbsorptionTime | TailedLaw, ends: Tensor) -> Tensor:
+    """Log-likelihood of cells under a law of each, from their ends and bounds on the last axis, (..., 4)."""
+    lower, upper, first, last = ends.unbind(-1)
+    exact = lower == upper
+    within = law.log_interval(torch.where(exact, -torch.inf, lower), torch.where(exact, torch.inf, upper))
+    with torch.no_grad():
+        # cells that are no values are asked about a point without infinite gradients, and not listened to
+        points = torch.where(exact, lower, typical(law))
+    return torch.where(exact, law.log_prob(points), within) - law.log_interval(first, last)
+
+
 def _scores(ends: Tensor, point: Tensor) -> tuple[Tensor, Tensor]:
     """Log-likelihood of every cell (P, c) from its ends and bounds (P, c, 4), and its gradient (P, c, 2m)."""
     # a copy of the law for every cell makes the gradient come out per cell
     own = point[:, None].expand(*ends.shape[:2], point.shape[-1]).clone().requires_grad_()
-    law = SeriesPhaseType._build(*natural(own), validate_args=False)
-    lower, upper, first, last = ends.unbind(-1)
-    exact = lower == upper
-    within = law.log_interval(torch.where(exact, -torch.inf, lower), torch.where(exact, torch.inf, upper))
-    density = law.log_prob(torch.where(exact, lower, law.mean.detach()))
-    value = torch.where(exact, density, within) - law.log_interval(first, last)
+    value = log_observed(SeriesPhaseType._build(*natural(own), validate_args=False), ends)
     (slope,) = torch.autograd.grad(value.sum(), own)
     return value.detach(), slope

@@ -13,6 +13,8 @@ from torch import Tensor
 
 from phvae.distributions.phase_type import SeriesPhaseType
 from phvae.distributions.time_transformed import TimeTransformed
+from phvae.observed import Cells
+from phvae.observed_start import log_observed, observed_columns
 from phvae.preprocessing import geometric_start
 from phvae.start import Array, Sketch, climb, natural, penalty, reachable, sketch
 from phvae.transformed_decoders import TransformedDecoder, n_shapes, shapes_of
@@ -51,12 +53,12 @@ class ColumnFit(NamedTuple):
 
 
 def fit_transformed(
-    x: Tensor, family: type[TimeTransformed], n_phases: int, weights: Array | None = None
+    x: Tensor | Cells, family: type[TimeTransformed], n_phases: int, weights: Array | None = None
 ) -> list[ColumnFit]:
     """Fit every column by maximum likelihood.
 
     Args:
-        x: Unit-free values, shape ``(n, D)``; exact zeros and NaN are left out.
+        x: Unit-free values, shape ``(n, D)``, or cells; exact zeros and NaN are left out.
         family: Class of the laws.
         n_phases: Phases ``m`` of every column.
         weights: Weights of the rows, shape ``(n,)``.
@@ -67,16 +69,16 @@ def fit_transformed(
     >>> round(fit.tail_index, 2), round(fit.shape, 2), 0.02 < fit.tail_index_error < 0.2
     (0.5, 1.0, True)
     """
-    return [_fit_column(_sketch(column, weights, d), family, n_phases) for d, column in enumerate(x.T)]
+    return [_fit_column(column, family, n_phases) for column in _columns(x, weights)]
 
 
 def choose_transformed_phases(
-    x: Tensor, family: type[TimeTransformed], choices: Sequence[int] = PHASES, weights: Array | None = None
+    x: Tensor | Cells, family: type[TimeTransformed], choices: Sequence[int] = PHASES, weights: Array | None = None
 ) -> tuple[int, list[list[float]]]:
     """The number of phases the neediest column asks for, and the criterion of every column for every number.
 
     Args:
-        x: Unit-free values, shape ``(n, D)``.
+        x: Unit-free values, shape ``(n, D)``, or cells.
         family: Class of the laws.
         choices: Numbers of phases to compare, ascending.
         weights: Weights of the rows, shape ``(n,)``.
@@ -87,11 +89,10 @@ def choose_transformed_phases(
     1
     """
     criteria = []
-    for d, column in enumerate(x.T):
-        cells = _sketch(column, weights, d)
+    for column in _columns(x, weights):
         scores: list[float] = []
         for m in choices:
-            scores.append(_fit_column(cells, family, m).criterion)
+            scores.append(_fit_column(column, family, m).criterion)
             # two numbers of phases without a gain: more will not bring one
             if len(scores) >= 3 and max(scores[-2:]) < max(scores):
                 break
@@ -100,7 +101,7 @@ def choose_transformed_phases(
 
 
 def set_transformed_start(
-    decoder: TransformedDecoder, x: Tensor, *, fitted: bool, weights: Array | None = None
+    decoder: TransformedDecoder, x: Tensor, *, fitted: bool, weights: Array | None = None, cells: Cells | None = None
 ) -> dict[str, Any]:
     """Set the decoder to the law of every column on its own, or to rates spread over the range of its times.
 
@@ -109,6 +110,7 @@ def set_transformed_start(
         x: Unit-free values, shape ``(n, D)``.
         fitted: By maximum likelihood.
         weights: Weights of the rows, shape ``(n,)``.
+        cells: What is known of the cells, where that is not their values.
 
     Returns:
         Index of the tail of each column and the standard error of its logarithm, None where it has none.
@@ -119,7 +121,7 @@ def set_transformed_start(
         times = torch.where(x > 0, -law.log_sf(x), 0.0)
         decoder.set_start(*geometric_start(times.numpy(), decoder.n_phases, weights))
         return {}
-    fits = fit_transformed(x, decoder.family, decoder.n_phases, weights)
+    fits = fit_transformed(x if cells is None else cells, decoder.family, decoder.n_phases, weights)
     initial, rates = reachable(torch.stack([fit.initial for fit in fits]), torch.stack([fit.rates for fit in fits]))
     decoder.set_start(initial, rates)
     decoder.set_shapes([fit.shape for fit in fits], [fit.scale for fit in fits])
@@ -129,15 +131,25 @@ def set_transformed_start(
     return {"tail_index": [[fit.tail_index, error] for fit, error in zip(fits, errors, strict=True)]}
 
 
+def _columns(x: Tensor | Cells, weights: Array | None) -> list[tuple[Sketch, Tensor]]:
+    """Cells of each column, and what is known of each: its value (c,), or its ends and bounds (c, 4)."""
+    if isinstance(x, Cells):
+        return [(column.sketch, torch.from_numpy(column.ends)) for column in observed_columns(x, weights)]
+    sketches = [_sketch(column, weights, d) for d, column in enumerate(x.T)]
+    return [(cells, torch.from_numpy(cells.x)) for cells in sketches]
+
+
 def _sketch(column: Tensor, weights: Array | None, position: int) -> Sketch:
     values = column.detach().cpu().double().numpy()
     used = (values != 0) & ~np.isnan(values)
     return sketch(values[used], np.ones(int(used.sum())) if weights is None else weights[used], position)
 
 
-def _fit_column(cells: Sketch, family: type[TimeTransformed], m: int) -> ColumnFit:
+def _fit_column(column: tuple[Sketch, Tensor], family: type[TimeTransformed], m: int) -> ColumnFit:
+    cells, known = column
     starts = _starts(cells, family, m)
-    x, weights = (torch.from_numpy(part).expand(len(starts), -1) for part in (cells.x, cells.weights))
+    x = known.expand(len(starts), *known.shape)
+    weights = torch.from_numpy(cells.weights).expand(len(starts), -1)
     extra = n_shapes(family)
     prior = torch.block_diag(penalty(m, STRENGTH), TETHER * torch.eye(extra, dtype=torch.float64))
     # logits all together, and each direction the data may leave open, stay where they began
@@ -180,12 +192,13 @@ def _starts(cells: Sketch, family: type[TimeTransformed], m: int) -> Tensor:
 
 
 def _scores_of(family: type[TimeTransformed], m: int) -> Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]:
-    """For `phvae.start.climb`: log f of every value (P, cells) and its gradient (P, cells, 2m + shapes)."""
+    """For `phvae.start.climb`: log-likelihood of every cell (P, cells) and its gradient (P, cells, 2m + shapes)."""
 
     def scores(x: Tensor, point: Tensor) -> tuple[Tensor, Tensor]:
         # a copy of the law per value makes the gradient come out per value
-        own = point[:, None].expand(*x.shape, point.shape[-1]).clone().requires_grad_()
-        log_density = _law(family, *natural(own[..., : 2 * m]), own[..., 2 * m :]).log_prob(x)
+        own = point[:, None].expand(*x.shape[:2], point.shape[-1]).clone().requires_grad_()
+        law = _law(family, *natural(own[..., : 2 * m]), own[..., 2 * m :])
+        log_density = law.log_prob(x) if x.ndim == 2 else log_observed(law, x)
         (slopes,) = torch.autograd.grad(log_density.sum(), own)
         return log_density.detach(), slopes
 
@@ -198,7 +211,7 @@ def _information(
     """Observed information: minus the second derivatives of the penalised log-likelihood, by central differences."""
     moves = STEP * torch.eye(len(point), dtype=torch.float64)
     around = torch.cat([point + moves, point - moves])
-    slopes = scores(x.expand(len(around), -1), around)[1]
+    slopes = scores(x.expand(len(around), *x.shape[1:]), around)[1]
     gradients = (weights[..., None] * slopes).sum(1) - 2 * around @ prior
     up, down = gradients.chunk(2)
     curvature = (down - up) / (2 * STEP)
