@@ -165,6 +165,19 @@ def test_what_knows_no_signs_says_so():
         model.sum()
 
 
+def test_covariates_move_both_tails():
+    rng = np.random.default_rng(5)
+    size = rng.choice([1.0, 4.0], 600)
+    x = (size * rng.laplace(size=600))[:, None]
+    model = fit(x, epochs=8, batch_size=64, learning_rate=0.01)
+    given = PHVAE(**model.get_params()).fit(x, covariates={"size": size})
+    calm, rough = given.at({"size": 1.0}), given.at({"size": 4.0})
+    for tail in ("upper", "lower"):
+        # four times as much; a short training finds at least a factor of two
+        assert values(rough.var(0.95, tail=tail))[0] > 2 * values(calm.var(0.95, tail=tail))[0]
+    assert given.score(x, covariates={"size": size}) > model.score(x) + 0.05
+
+
 def test_the_estimator_clones_and_says_what_it_takes():
     model = PHVAE(support={"a": "real"})
     assert clone(model).support == {"a": "real"}

@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 from phvae.risk.questions import place
 
-__all__ = ["Tail", "turned"]
+__all__ = ["turned"]
 
 Side = Literal["upper", "lower"]
 Tail = Side | Mapping[Any, Side]
