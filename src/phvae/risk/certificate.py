@@ -142,8 +142,8 @@ def certify(model: Any, X: Any = None, tail: Tail = "upper") -> TailCertificate:
     if records is None:
         if values is None:
             raise ValueError(
-                "X = None: this model keeps no record of the largest values, for it is one given covariates or was saved "
-                "by an older version; give the rows of the fit as X, or rows with these covariates"
+                "X = None: this model keeps no record of the largest values: it is one given covariates, or was "
+                "saved by an older version; give the rows of the fit as X, or rows with these covariates"
             )
         records = TailRecord.of(values).columns
     columns = [
