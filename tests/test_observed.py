@@ -185,6 +185,36 @@ def test_counts_come_out_whole_and_with_the_right_shares():
         assert abs(share - chance) < SIGMAS * math.sqrt(chance / len(draws))
 
 
+def test_conditions_on_counts_are_met_by_whole_numbers():
+    rng = np.random.default_rng(14)
+    table = np.column_stack((rng.geometric(0.3, 500) - 1.0, rng.exponential(1.0, 500)))
+    model = PHVAE(n_phases=3, latent_dim=1, epochs=1, random_state=0).fit(table)
+    for given, least, most in (((">", 2), 3, INF), (("<", 2), 0, 1)):
+        found = model.conditional_sample(500, {"x0": given}, random_state=0)
+        k = found.rows[:, 0]
+        assert (k % 1 == 0).all()
+        assert (k.min(), min(k.max(), most)) == (least, most if most < INF else k.max())
+        free = model.sample(40_000, random_state=1)[:, 0]
+        share = ((free >= least) & (free <= most)).mean()
+        assert abs(found.probability - share) < SIGMAS * (math.sqrt(share / 40_000) + found.standard_error)
+
+
+def test_cells_missing_at_random_are_recovered_where_complete_rows_mislead():
+    rng = np.random.default_rng(15)
+    x = (rng.gamma(1.0, 1.0, 2000)[:, None] + 0.1) * rng.gamma(3.0, 1 / 3, (2000, 2))
+    gone = x.copy()
+    # where the first is large, the second is seldom known
+    gone[rng.random(2000) < np.where(x[:, 0] > 1.0, 0.7, 0.1), 1] = NAN
+    short = {"n_phases": 6, "latent_dim": 1, "hidden": (16,), "prior": "normal", "epochs": 15, "batch_size": 64}
+    model = PHVAE(**short, learning_rate=1e-2, validation_fraction=0, random_state=0, missing="model").fit(gone)
+    truth, known = x[:, 1].mean(), np.nanmean(gone[:, 1])
+    # the error of a mean of so many rows is below two thirds of what complete rows are wrong by
+    error = SIGMAS * x[:, 1].std() / math.sqrt(2000)
+    assert truth - known > 1.5 * error
+    assert abs(model.impute(gone, random_state=0)[:, 1].mean() - truth) < error
+    assert abs(model.sample(20_000, random_state=0)[:, 1].mean() - truth) < error
+
+
 def test_whole_numbers_are_counts_by_themselves_only_where_they_are_small():
     rng = np.random.default_rng(9)
     small, large = rng.poisson(3, 200).astype(float), rng.integers(200, 900, 200).astype(float)

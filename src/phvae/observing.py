@@ -59,7 +59,7 @@ def rows_of(model: "PHVAE", cells: Cells) -> tuple[Array, Layout]:
     return cells.rows(layout), layout
 
 
-def whole_counts(model: "PHVAE", rows: Array) -> Array:
+def whole_counts(model: Any, rows: Array) -> Array:
     """Draws with the columns that are counts rounded to whole numbers."""
     counts = model.settings_.get("counts", [])
     if not counts:

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from phvae.observing import whole_counts
 from phvae.risk import questions
 from phvae.risk.certificate import TailCertificate, certify
 from phvae.risk.conditional import ConditionalSample, Event, draw_given, summary
@@ -49,6 +50,7 @@ class TailAnswers(AggregateAnswers, SumAnswers, JointAnswers):
     """
 
     _columns: list[Any] | None
+    settings_: dict[str, Any]
 
     def pdf(self, column: Columns, x: Any, *, splice: Splice = None, tail: Tail = "upper", rtol: float = RTOL) -> Any:
         """Density of columns at points ``x``; an atom at zero is no part of it."""
@@ -279,6 +281,8 @@ class TailAnswers(AggregateAnswers, SumAnswers, JointAnswers):
         decoder = fitted.vae.decoder
         lower = torch.where(decoder.lower > -math.inf, decoder.origin, -math.inf).tolist()
         conditions = read_conditions(given, fitted.names, lower, decoder.has_atom.tolist())
+        counts = self.settings_.get("counts", [])
+        conditions = [found.of_count() if found.column in counts else found for found in conditions]
         spliced, move = self._steady(splice), self._mover(splice)
         ranges = [_before_splice(condition, spliced) for condition in conditions]
         event = Event(fitted.vae, fitted.prior, ranges, fitted.seed)
@@ -288,7 +292,7 @@ class TailAnswers(AggregateAnswers, SumAnswers, JointAnswers):
             for condition in conditions:
                 # the two inversions of a spliced tail agree to their last digits only
                 moved[:, condition.column] = condition.within(moved[:, condition.column])
-            rows.append(moved.numpy())
+            rows.append(whole_counts(self, moved.numpy()))
             parts.append((chance, effective, n_points))
         table = from_matrix(np.concatenate(rows), self._columns, fitted.kind)
         found = summary(parts)

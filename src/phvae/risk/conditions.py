@@ -25,6 +25,17 @@ class Range(NamedTuple):
     low: float
     high: float
 
+    def of_count(self) -> "Range":
+        """The same event of a count, in terms of the value that is rounded to it.
+
+        >>> Range(0, 5.0, math.inf).of_count(), Range(0, -math.inf, 2.0).of_count()
+        (Range(column=0, low=5.5, high=inf), Range(column=0, low=-inf, high=1.5))
+        """
+        if self.low == -math.inf:
+            return self._replace(high=math.ceil(self.high) - 0.5)
+        high = self.high if self.high == math.inf else math.floor(self.high) + 0.5
+        return self._replace(low=math.floor(self.low) + 0.5, high=high)
+
     def log_probability(self, law: TailedLaw) -> Tensor:
         """Log of its probability under every law of a batch."""
         if self.low == -math.inf:
