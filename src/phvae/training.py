@@ -91,8 +91,7 @@ def train(
 
     Args:
         model: Model to train, on any device; rows are moved there.
-        x: Rows, shape ``(n, width)`` of the model's layout, in the user's units; or a source of them that gives batches
-            on the model's device.
+        x: Rows, shape ``(n, width)`` of the model's layout; or a source of them that gives batches on its device.
         epochs: Passes over the rows.
         batch_size: Rows per step; the last batch of an epoch may be smaller.
         learning_rate: Step size of AdamW before the schedule.
