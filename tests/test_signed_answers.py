@@ -184,6 +184,18 @@ def test_quantiles_are_the_generalised_inverse_on_both_sides_and_in_the_atom():
     assert values(one.isf(1, 1 - inside_atom)).tolist() == [0.0] * 5
 
 
+def test_the_expectile_weighs_gains_against_losses():
+    plain = model(latent_dim=0)
+    levels = np.array([0.1, 0.5, 0.99])
+    upper = values(plain.expectile(levels, 0))
+    assert values(plain.expectile(1 - levels, 0, tail="lower")) == pytest.approx(-upper, rel=1e-6)
+    assert upper[1] == pytest.approx(values(plain.mean(0))[0], rel=1e-9)
+    for level, e in zip(levels, upper, strict=True):
+        above = values(plain.mean_excess(0, e))[0] * values(plain.sf(0, e))[0]
+        below = values(plain.mean_excess(0, -e, tail="lower"))[0] * values(plain.sf(0, -e, tail="lower"))[0]
+        assert level * above == pytest.approx((1 - level) * below, rel=1e-6)
+
+
 def test_both_ends_of_the_observations_are_where_answers_are_extrapolated():
     one, x = model(), returns()[:, 0]
     points = np.array([1.01 * x.min(), 0.99 * x.min(), 0.99 * x.max(), 1.01 * x.max()])

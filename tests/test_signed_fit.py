@@ -230,6 +230,12 @@ def test_the_command_line_takes_both_signs(tmp_path, capsys):
     capsys.readouterr()
     assert run(["evaluate", model, table, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["n_impossible"] == 0
+    assert run(["risk", model, "-c", "bond", "--level", "0.99", "--tail", "lower", "--json"]) == 0
+    answers = json.loads(capsys.readouterr().out)["answers"]
+    assert [row["column"] for row in answers] == ["-bond", "-bond"]
+    assert answers[0]["value"] == pytest.approx(values(PHVAE.load(model).var(0.99, "bond", tail="lower"))[0], rel=0.05)
+    assert run(["risk", model, "--tail", "left"]) == 2
+    assert "--tail 'left'; give 'upper' or 'lower'" in capsys.readouterr().err
     assert run(["fit", table, "-o", model, *quick, "--columns", "bond", "--support", "bond=real"]) == 0
     assert run(["info", model]) == 0
 

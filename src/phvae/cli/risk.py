@@ -29,6 +29,12 @@ def risk(
         float, typer.Option(metavar="NUMBER", help="Rows per period; 1 counts periods in rows.")
     ] = 1.0,
     splice: options.Splice = None,
+    tail: Annotated[
+        str,
+        typer.Option(
+            metavar="TAIL", help="upper, or lower for the losses of signed columns: those of minus the column."
+        ),
+    ] = "upper",
     rtol: Annotated[float, typer.Option(metavar="SHARE", help="Relative standard error to integrate to.")] = (
         defaults.REPORT_RTOL
     ),
@@ -49,7 +55,7 @@ def risk(
     loaded = options.load(talk, model)
     rows = []
     with talk.working("integrating tails"):
-        losses = loaded.losses(options.listed(columns), splice=splice, rtol=rtol)
+        losses = loaded.losses(options.listed(columns), splice=splice, tail=tail, rtol=rtol)
         for measure, argument, question in asked:
             for row in question(losses):
                 found = dict(zip(row.dtype.names, row.tolist(), strict=True))
@@ -70,7 +76,7 @@ def risk(
             table.add_row(*map(Text, cells))
         console.print(table)
 
-    talk.result({"model": str(model), "splice": splice, "rtol": rtol, "answers": rows}, show)
+    talk.result({"model": str(model), "splice": splice, "tail": tail, "rtol": rtol, "answers": rows}, show)
 
 
 def register(app: typer.Typer) -> None:
