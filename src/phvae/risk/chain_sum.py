@@ -22,6 +22,8 @@ __all__ = ["ChainSum", "ChainSumLaw", "MixedSum"]
 POINTS_AT_ONCE = 2**12
 # The rough law that a root search starts from has this share of the points, but never fewer than so many.
 COARSE, FEWEST = 16, 64
+# Relative step of a slope that stands for a density: to about a thousandth, of the step and of the tails' last digits.
+SLOPE_STEP = 3e-2
 
 
 class ChainSum(NamedTuple):
@@ -68,7 +70,7 @@ class ChainSum(NamedTuple):
             [torch.cat((self.zero[:, :j], self.zero[:, j + 1 :]), -1).prod(-1) for j in range(self.zero.shape[1])], -1
         )
         at_end = (first * others).sum(-1).log()
-        found = self._inside(x, lambda x, law: self._inverse(0, 0, x, law), 0.0)
+        found = self._inside(x, self._density)
         return torch.where(x == self.offset, at_end, torch.where(x < self.offset, -math.inf, found))
 
     def log_sf(self, x: Tensor) -> Tensor:
@@ -113,18 +115,35 @@ class ChainSum(NamedTuple):
         inside = (x > self.offset) & (x < math.inf) & (self.zero < 1).any(-1)
         return inside, torch.arange(x.shape[1]).expand(x.shape)[inside]
 
-    def _inside(self, x: Tensor, function: Callable[[Tensor, Tensor], Tensor], empty: float) -> Tensor:
+    def _inside(self, x: Tensor, function: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
         """A function of points without the offset and of laws, where there is something to invert."""
         values = torch.full(x.shape, -math.inf, dtype=torch.float64)
         inside, law = self._rows(x)
         values[inside] = function((x - self.offset)[inside], law)
         return values
 
+    def _density(self, x: Tensor, law: Tensor) -> Tensor:
+        """Log density by its own inversion; by the slope of the smaller tail where that has no path."""
+        found = sums.log_inverse(0, 0, x, law, *self[:3])
+        none = found.isnan()
+        if bool(none.any()):
+            at, of = x[none], law[none]
+            above = at >= self.mean[of]
+            ends = [self._tail(at * (1 + side * SLOPE_STEP), of, above).exp() for side in (-1, 1)]
+            found[none] = ((ends[1] - ends[0]).abs() / (2 * SLOPE_STEP * at)).log()
+        return found
+
+    def _tail(self, x: Tensor, law: Tensor, above: Tensor) -> Tensor:
+        """Log of ``P(X > x)`` where ``above``, of ``P(X <= x)`` elsewhere."""
+        return torch.where(above, self._inverse(1, 0, x, law), self._inverse(0, 1, x, law))
+
     def _inverse(self, order: int, power: int, x: Tensor, law: Tensor) -> Tensor:
         found = sums.log_inverse(order, power, x, law, *self[:3])
         if bool(found.isnan().any()):
-            raise ArithmeticError(
-                f"the law of the sum given one latent point could not be inverted at {float(x[found.isnan()][0]):g}"
+            # one column as good as fixed beside another of a far larger scale: no path serves both
+            raise ValueError(
+                f"the sum at {float(x[found.isnan()][0]):g}: its transform given one latent point could not be "
+                'inverted; ask with splice="gpd", for which columns are drawn, or about fewer columns'
             )
         return found
 
