@@ -143,7 +143,7 @@ class Conditioned(TailAnswers):
         if self.covariates_ is not None:
             raise ValueError(
                 f"this model has the covariates {_listed(self.covariates_)}; give covariates=, or ask the "
-                "model of one row of them, model.at({name: value, ...})"
+                "model of one row of them, model.at({name: value, ...}), or phvae at"
             )
         return self._double(device)
 
