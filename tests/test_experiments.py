@@ -5,6 +5,7 @@ from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -375,3 +376,19 @@ def test_coverage_is_measured_on_the_intervals_that_users_get(monkeypatch):
         found = again.interval(lambda m: m.isf(0, coverage.PROBABILITY), method=method)[0]
         assert float(row[f"{method} low"]) == pytest.approx(found["low"], rel=1e-4)
         assert float(row[f"{method} high"]) == pytest.approx(found["high"], rel=1e-4)
+
+
+def test_the_committed_coverage_is_what_is_promised():
+    from experiments import coverage
+    from phvae.risk.intervals import METHOD
+
+    rows = coverage.read(Path(__file__).parents[1] / "docs" / "results" / "coverage.csv")
+    for law in {row["law"] for row in rows}:
+        true = float(coverage.LAWS[law].isf(coverage.PROBABILITY))
+        own = [row for row in rows if row["law"] == law]
+        hits = [float(row[f"{METHOD} low"]) <= true <= float(row[f"{METHOD} high"]) for row in own]
+        # a run that was stopped has few replications of its last law: two binomial errors are given to these
+        error = 0.0 if len(own) >= 500 else 2 * math.sqrt(0.05 * 0.95 / len(own))
+        assert 0.91 - error <= np.mean(hits) <= 0.98 + error
+        assert len(own) == len({row["replication"] for row in own})
+    assert coverage.summary(rows).count("\n") == 4 * len({row["law"] for row in rows})

@@ -284,6 +284,7 @@ def test_an_integral_that_misses_its_tolerance_warns():
         (lambda m: m.joint_sf({}), "thresholds = {}; give a dict"),
         (lambda m: m.joint_sf({0: [1, 2], 1: 3}), r"thresholds has lists of \[2, 1\] numbers"),
         (lambda m: m.joint_quantile({0: 1, 2: -1}, 0.1), r"direction\[2\] = -1; give finite numbers > 0"),
+        (lambda m: m.joint_quantile({0: 1, 2: [1, 2]}, 0.1), r"direction\[2\] has shape \(2,\); give one number"),
         (lambda m: m.joint_quantile({0: 1, 2: 1}, 0.9), r"probability = 0\.9: all columns are positive together only"),
         (lambda m: m.chi(0.9, [0]), "dependence takes at least two columns"),
     ],

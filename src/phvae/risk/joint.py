@@ -101,7 +101,7 @@ class JointAnswers:
             raise ValueError(f"direction = {direction!r:.80}; give a dict, such as {{{fitted.names[0]!r}: 1.0}}")
         positions = questions.places(list(direction), fitted.names, "direction")
         fitted = fitted.asked(tail, positions)
-        units = np.array([questions.positive(f"direction[{name!r}]", w)[0] for name, w in direction.items()])
+        units = np.array([questions.one_positive(f"direction[{name!r}]", w) for name, w in direction.items()])
         ray = Ray([Column(fitted, position) for position in positions], units)
         asked = questions.levels("probability", probability)
         most = float(all_exceeded(fitted, dict.fromkeys(positions, 0.0), questions.checked_rtol(rtol)).exp().value[0])
