@@ -1,26 +1,22 @@
 """Everything a phase-type law offers that follows from its log density, log survival and log cdf."""
 
 from abc import abstractmethod
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.distributions import Distribution, constraints
 
 from phvae.distributions import checks
 from phvae.distributions.checks import Numbers
+from phvae.distributions.composable import Composable
 from phvae.distributions.entropy import entropy
 from phvae.distributions.explain import Given, PhasePosterior
 from phvae.distributions.intervals import log_interval
 from phvae.distributions.quantiles import follow, invert
 
-if TYPE_CHECKING:
-    from phvae.distributions.phase_type import PhaseType
 
-
-class AbsorptionTime(Distribution):
+class AbsorptionTime(Composable, Distribution):
     """Time to absorption of a finite Markov chain: the common part of `PhaseType` and `SeriesPhaseType`.
 
     Results are float64 and differentiable in the parameters; log tails stay exact where the tails underflow. Arguments
@@ -70,10 +66,6 @@ class AbsorptionTime(Distribution):
     @abstractmethod
     def tail_rate(self) -> Tensor:
         """Rate at which the tail dies off at last: the limit of the hazard, and of ``-log S(x) / x``."""
-
-    @abstractmethod
-    def to_phase_type(self) -> "PhaseType":
-        """The same law as a `PhaseType`."""
 
     @abstractmethod
     def laplace(self, s: Numbers) -> Tensor:
@@ -372,34 +364,6 @@ class AbsorptionTime(Distribution):
         if self._validate_args:
             checks.require_finite("value", points)
         return self._posterior(torch.where(points < torch.inf, points, torch.nan), given)
-
-    def __add__(self, other: "AbsorptionTime") -> "PhaseType":
-        """Law of the sum ``X + Y`` of two independent times; see `phvae.distributions.closure.add`."""
-        from phvae.distributions.closure import add
-
-        return add(self, other) if isinstance(other, AbsorptionTime) else NotImplemented
-
-    def minimum(self, other: "AbsorptionTime") -> "PhaseType":
-        """Law of ``min(X, Y)`` for independent times; see `phvae.distributions.closure.minimum`."""
-        from phvae.distributions.closure import minimum
-
-        return minimum(self, other)
-
-    def maximum(self, other: "AbsorptionTime") -> "PhaseType":
-        """Law of ``max(X, Y)`` for independent times; see `phvae.distributions.closure.maximum`."""
-        from phvae.distributions.closure import maximum
-
-        return maximum(self, other)
-
-    def to_arrays(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """``(initial, generator)`` as numpy arrays: what matrixdist (R) and BuTools take.
-
-        >>> from phvae.distributions import SeriesPhaseType
-        >>> SeriesPhaseType([0.3, 0.7], [0.5, 4.0]).to_arrays()
-        (array([0.3, 0.7]), array([[-0.5,  0.5], [ 0. , -4. ]]))
-        """
-        law = self.to_phase_type()
-        return law.initial.detach().cpu().numpy().copy(), law.generator.detach().cpu().numpy().copy()
 
     def to_scipy(self) -> Any:
         """A frozen ``scipy.stats`` distribution with this law (one law, not a batch)."""

@@ -6,18 +6,18 @@ import torch
 from torch import Tensor
 
 from phvae.distributions import checks
-from phvae.distributions.base import AbsorptionTime
 from phvae.distributions.checks import Numbers
+from phvae.distributions.composable import Composable
 from phvae.distributions.phase_type import PhaseType
 
 
-def _parts(name: str, law: AbsorptionTime) -> PhaseType:
-    if not isinstance(law, AbsorptionTime):
+def _parts(name: str, law: Composable) -> PhaseType:
+    if not isinstance(law, Composable):
         raise ValueError(f"{name} is a {type(law).__name__}; give a PhaseType or a SeriesPhaseType")
     return law.to_phase_type()
 
 
-def _pair(first: AbsorptionTime, second: AbsorptionTime) -> tuple[PhaseType, PhaseType]:
+def _pair(first: Composable, second: Composable) -> tuple[PhaseType, PhaseType]:
     left, right = _parts("first law", first), _parts("other", second)
     try:
         batch = torch.broadcast_shapes(left.batch_shape, right.batch_shape)
@@ -58,7 +58,7 @@ def _blocks(rows: Sequence[Sequence[Tensor | None]], sizes: Sequence[int], like:
     )
 
 
-def add(first: AbsorptionTime, second: AbsorptionTime) -> PhaseType:
+def add(first: Composable, second: Composable) -> PhaseType:
     """Law of ``X + Y``: the second chain starts where the first is absorbed.
 
     >>> from phvae.distributions import SeriesPhaseType
@@ -77,7 +77,7 @@ def add(first: AbsorptionTime, second: AbsorptionTime) -> PhaseType:
     )
 
 
-def minimum(first: AbsorptionTime, second: AbsorptionTime) -> PhaseType:
+def minimum(first: Composable, second: Composable) -> PhaseType:
     """Law of ``min(X, Y)``: both chains run, the first absorption ends it (Kronecker sum).
 
     >>> from phvae.distributions import SeriesPhaseType
@@ -95,7 +95,7 @@ def minimum(first: AbsorptionTime, second: AbsorptionTime) -> PhaseType:
     )
 
 
-def maximum(first: AbsorptionTime, second: AbsorptionTime) -> PhaseType:
+def maximum(first: Composable, second: Composable) -> PhaseType:
     """Law of ``max(X, Y)``: both chains run until one is absorbed, then the other alone.
 
     >>> from phvae.distributions import SeriesPhaseType
@@ -119,7 +119,7 @@ def maximum(first: AbsorptionTime, second: AbsorptionTime) -> PhaseType:
     )
 
 
-def mixture(weights: Numbers, laws: Sequence[AbsorptionTime], validate_args: bool | None = None) -> PhaseType:
+def mixture(weights: Numbers, laws: Sequence[Composable], validate_args: bool | None = None) -> PhaseType:
     """Law that is ``laws[k]`` with probability ``weights[..., k]``: the chains side by side.
 
     Args:

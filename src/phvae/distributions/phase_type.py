@@ -11,6 +11,7 @@ from torch.distributions import constraints
 from phvae.distributions import checks, simulation
 from phvae.distributions.base import AbsorptionTime
 from phvae.distributions.checks import Numbers
+from phvae.distributions.composable import Composable
 from phvae.distributions.explain import Given, PhasePosterior, general_posterior, series_posterior
 from phvae.kernels import elimination, general, series
 
@@ -242,7 +243,7 @@ class PhaseType(AbsorptionTime):
         return cls(start[0] if start.ndim == 2 and matrix.ndim == 2 and len(start) == 1 else start, matrix)
 
     @staticmethod
-    def mixture(weights: Numbers, laws: Sequence[AbsorptionTime], validate_args: bool | None = None) -> "PhaseType":
+    def mixture(weights: Numbers, laws: Sequence[Composable], validate_args: bool | None = None) -> "PhaseType":
         """Law that is ``laws[k]`` with probability ``weights[k]``; see `phvae.distributions.mixture`."""
         from phvae.distributions.closure import mixture
 
