@@ -118,7 +118,8 @@ def _of_tail(subject: Subject, position: int, level: float) -> dict[str, Any] | 
         return None
     threshold, fit = tail
     share = float((record.top > threshold).sum()) / record.n
-    if 1 - level >= share:
+    # rounded: 1 - 0.9 is a little less than the tenth of the rows beyond the threshold
+    if round(1 - level, 12) >= share:
         return None
     probability = (1 - level) / share
     excess = fit.quantile(probability)
