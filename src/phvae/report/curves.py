@@ -173,7 +173,7 @@ def _mean_excess(subject: Subject, position: int, x: Array) -> dict[str, Any]:
 def _hill_curves(survival: Survival, x: Array, n: int) -> dict[str, Any]:
     """Hill's estimate by how many values it rests on, beside its value for the model at the same thresholds."""
     most = min(int(0.25 * n), len(x) - 1)
-    k = np.unique(np.geomspace(min(10, most), most, 60).astype(np.int64))
+    k = np.unique(np.geomspace(min(10, max(1, most // 4)), most, 60).astype(np.int64))
     data = hill(x, k)
     reach = float(stats.norm.ppf((1 + CONFIDENCE) / 2)) / np.sqrt(k)
     at = survival.isf(k / n)
