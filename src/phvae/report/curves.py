@@ -28,11 +28,10 @@ def tail_curves(subject: Subject, position: int, trust_point: float) -> dict[str
     positive = x[x > 0]
     law, tail, n = subject.truth[position], subject.tails[position], len(x)
     start = float(np.quantile(positive, 1 - BODY)) / 4
-    grid = np.geomspace(start, FURTHEST * x[0], NODES)
-    answer = subject.ask_column(position, lambda losses: losses.sf(grid))
     # not further than the model thinks worth mentioning, but always a little beyond the data
-    kept = [row["value"] > DEEPEST / n or x_i < 1.3 * x[0] for row, x_i in zip(answer, grid, strict=True)]
-    grid, answer = grid[kept], [row for row, keep in zip(answer, kept, strict=True) if keep]
+    end = float(np.clip(subject.rough_isf(position, DEEPEST / n), 1.3 * x[0], FURTHEST * x[0]))
+    grid = np.geomspace(start, end, NODES)
+    answer = subject.ask_column(position, lambda losses: losses.sf(grid))
     survival = Survival(grid, [row["value"] for row in answer])
     ranks = _thinned(len(positive))
     curves: dict[str, Any] = {
@@ -150,7 +149,6 @@ def _mean_excess(subject: Subject, position: int, x: Array) -> dict[str, Any]:
     top = x[min(10, len(x) - 1)]
     low = float(np.quantile(x, 1 - BODY))
     at = np.linspace(low, max(float(top), low * 1.01), THRESHOLDS)
-    answer = subject.ask_column(position, lambda losses: losses.mean_excess(at))
     law = subject.truth[position]
     excesses = [x[x > u] - u for u in at]
     mean = np.array([e.mean() if len(e) else np.nan for e in excesses])
@@ -159,7 +157,7 @@ def _mean_excess(subject: Subject, position: int, x: Array) -> dict[str, Any]:
     truth = None
     if law is not None:
         truth = [float(law.cvar(float(law.cdf(u)))) - u for u in at]
-    model = [row["value"] for row in answer]
+    model = subject.rough_mean_excess(position, at)
     return {
         "x": at,
         "model": model,

@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from phvae.distributions.generalised_pareto import ParetoTailFit
 from phvae.preprocessing import column_names
 from phvae.risk.record import TailRecord
-from phvae.risk.sources import Splice
+from phvae.risk.sources import STEADY, Column, Fitted, Splice
 from phvae.risk.trust import FEWEST, data_tail
 
 __all__ = ["Rows", "Subject"]
@@ -83,6 +84,16 @@ class Subject:
     def ask_column(self, position: int, question: Callable[[Any], Any]) -> Rows:
         """The same of one column, as exactly as a picture needs."""
         return rows_of(question(self.model.losses(position, splice=self.splice, rtol=self.drawn_rtol)))
+
+    def rough_isf(self, position: int, probability: float) -> float:
+        """About where a column is exceeded with a probability, to end a picture there."""
+        law = Column(Fitted.of(self.model), position, self.splice).at(probability=probability)(STEADY)
+        return float(law.isf(torch.tensor([probability], dtype=torch.float64)).mean())
+
+    def rough_mean_excess(self, position: int, x: Array) -> Array:
+        """Mean excess of a column as exactly as a picture needs: its integral reaches a tolerance slowly."""
+        law = Column(Fitted.of(self.model), position, self.splice).at(points=x.tolist())(4 * STEADY)
+        return np.asarray(law.mean_excess(torch.from_numpy(x)).mean(0).numpy())
 
     @property
     def drawn_rtol(self) -> float:
