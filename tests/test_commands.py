@@ -262,7 +262,7 @@ def test_a_killed_sample_leaves_nothing_under_its_name(place, tmp_path):
 
 def test_an_interrupted_sample_leaves_nothing_at_all(place, tmp_path, capsys, monkeypatch):
     press_ctrl_c(monkeypatch, phvae.blocks, "draw_block", 40)
-    status, out, err = said(capsys, "sample", place / "model", "-n", "1e9", "-o", tmp_path / "out.csv")
+    status, out, err = said(capsys, "sample", place / "model", "-n", "1e7", "-o", tmp_path / "out.csv")
     assert (status, out, err) == (130, "", "phvae: interrupted; nothing was written\n")
     assert os.listdir(tmp_path) == []
 

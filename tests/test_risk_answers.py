@@ -305,3 +305,16 @@ def test_a_closed_form_of_one_chain_survives_the_way_through_the_model():
     law = plain.phase_type(1)
     assert isinstance(law, SeriesPhaseType)
     assert plain.sf(1, plain.scaler_.origin_[1])["value"][0] == 1.0
+
+
+def test_quantiles_of_mostly_zeros_are_found_where_the_mean_lies_below_the_origin():
+    rng = np.random.default_rng(0)
+    x = (rng.pareto(2.5, (300, 1)) + 1) * (rng.random((300, 1)) < 0.1)
+    zeros = PHVAE(latent_dim=0, n_phases=4, epochs=0, random_state=0).fit(x)
+    share = zeros.scaler_.zero_share_[0]
+    law, origin = zeros.phase_type(0), zeros.scaler_.origin_[0]
+    assert zeros.mean(0)["value"][0] < origin
+    found = zeros.quantile(0, [0.5, 0.95, 0.99])["value"]
+    wanted = origin + law.isf([0.05 / (1 - share), 0.01 / (1 - share)]).numpy()
+    assert found == pytest.approx([0.0, *wanted], rel=1e-6)  # the share is kept in single precision
+    assert zeros.tail_certificate()[0].verdict in ("supported", "caution", "unsupported")

@@ -25,7 +25,6 @@ def demo(
     """Fit built-in claims with a known law, print their tails beside the truth and write a report."""
     output.mkdir(parents=True, exist_ok=True)
     page = output / "report.html"
-    page.touch()
     with talk.working("starting"):
         from phvae.demo import run_demo
 
