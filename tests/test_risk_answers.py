@@ -317,4 +317,4 @@ def test_quantiles_of_mostly_zeros_are_found_where_the_mean_lies_below_the_origi
     found = zeros.quantile(0, [0.5, 0.95, 0.99])["value"]
     wanted = origin + law.isf([0.05 / (1 - share), 0.01 / (1 - share)]).numpy()
     assert found == pytest.approx([0.0, *wanted], rel=1e-6)  # the share is kept in single precision
-    assert zeros.tail_certificate()[0].verdict in ("supported", "caution", "unsupported")
+    assert zeros.tail_certificate().columns[0].verdict in ("supported", "caution", "unsupported")
