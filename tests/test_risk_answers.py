@@ -177,8 +177,11 @@ def test_answers_are_those_of_many_rows():
 def test_answers_beyond_the_largest_observation_say_so():
     many, largest = model(), table().max(0)
     for position in range(3):
-        at = many.sf(position, [0.5 * largest[position], largest[position], 1.01 * largest[position]])
-        assert at["extrapolated"].tolist() == [False, False, True]
+        x = largest[position] * np.array([0.3, 0.5, 0.9, 1.0, 1.01, 3.0])
+        at = many.sf(position, x)
+        # beyond all rows, or where the model expects less than one of them
+        assert at["extrapolated"].tolist() == ((x > largest[position]) | (at["value"] < 1 / len(table()))).tolist()
+        assert at["extrapolated"].tolist()[::5] == [False, True]
     quantiles = many.quantile(0, [0.5, 0.999999])
     assert quantiles["extrapolated"].tolist() == [False, True]
     assert (quantiles["value"] > largest[0]).tolist() == [False, True]
@@ -318,3 +321,11 @@ def test_quantiles_of_mostly_zeros_are_found_where_the_mean_lies_below_the_origi
     wanted = origin + law.isf([0.05 / (1 - share), 0.01 / (1 - share)]).numpy()
     assert found == pytest.approx([0.0, *wanted], rel=1e-6)  # the share is kept in single precision
     assert zeros.tail_certificate().columns[0].verdict in ("supported", "caution", "unsupported")
+
+
+def test_a_level_rarer_than_a_row_is_extrapolated_wherever_it_lies():
+    fitted = model(latent_dim=0)
+    rarest = fitted.isf(0, [1.01 / len(table()), 0.99 / len(table()), 1e-9])
+    assert rarest["extrapolated"].tolist()[1:] == [True, True]
+    largest = table()[:, 0].max()
+    assert fitted.sf(0, [largest / 2, largest * 1.001])["extrapolated"].tolist()[1]

@@ -97,7 +97,7 @@ def test_too_few_latent_points_are_said(monkeypatch):
 def test_rows_beyond_every_observation_say_so():
     many, largest = model(), table().max(0)
     for given, beyond in [
-        ({0: (">", 0.9 * largest[0])}, False),
+        ({0: (">", many.isf(0, 2 / len(table()))["value"][0])}, False),
         ({0: (">", 1.1 * largest[0])}, True),
         ({0: ("<", 1.1 * largest[0]), 1: ("between", 1.1 * largest[1], 2 * largest[1])}, True),
         ({2: ("<", 10 * largest[2])}, False),

@@ -179,3 +179,11 @@ def test_the_fit_hangs_on_the_class():
     x = np.random.default_rng(1).exponential(2.0, 50)
     fit = SeriesPhaseType.fit(x, 1, np.ones(50), starts="geometric", tolerance=1e-5, max_iterations=500)
     assert float(fit.law.mean) == pytest.approx(x.mean())
+
+
+def test_a_gradient_in_closed_form_says_that_it_cannot_be_differentiated_again():
+    rates = torch.tensor([1.0, 2.0], dtype=torch.float64, requires_grad=True)
+    value = SeriesPhaseType([0.3, 0.7], rates).log_prob(1.0)
+    (slope,) = torch.autograd.grad(value, rates, create_graph=True)
+    with pytest.raises(RuntimeError, match="differentiate twice"):
+        slope.sum().backward()

@@ -1,4 +1,4 @@
-"""Phase-type models of heavy-tailed, non-negative data, with exact tails.
+"""Phase-type models of heavy-tailed data, with exact tails.
 
 The package is imported lazily: ``import phvae`` loads neither torch nor numba.
 

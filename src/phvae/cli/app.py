@@ -13,7 +13,7 @@ from phvae.cli.talk import say
 __all__ = ["app", "main", "run"]
 
 app = typer.Typer(
-    help="Phase-type models of heavy-tailed, non-negative data, with exact tails.",
+    help="Phase-type models of heavy-tailed data, with exact tails.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -33,7 +33,7 @@ def options(
         bool, typer.Option("--version", help="Print the version and stop.", callback=_print_version, is_eager=True)
     ] = False,
 ) -> None:
-    """Phase-type models of heavy-tailed, non-negative data, with exact tails."""
+    """Phase-type models of heavy-tailed data, with exact tails."""
 
 
 def run(arguments: Sequence[str]) -> int:

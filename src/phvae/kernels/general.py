@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
+
+from phvae.kernels.once import closed_form
 
 _CHUNK_ENTRIES = 2**18
 _EXTRA_TERMS = 20
@@ -115,7 +116,7 @@ class _LogForm(torch.autograd.Function):
         return found[0]
 
     @staticmethod
-    @once_differentiable
+    @closed_form
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         x, initial, generator, target, exit_rates, law, value, by_x, by_initial, by_target = ctx.saved_tensors
         used = grad != 0

@@ -21,9 +21,9 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from phvae.kernels import backends, contour, uniformization
+from phvae.kernels.once import closed_form
 from phvae.kernels.quantities import CDF, DENSITY, SURVIVAL
 
 __all__ = ["Method", "log_cdf", "log_density", "log_survival", "stays_on_device"]
@@ -122,7 +122,7 @@ class _LogValue(torch.autograd.Function):
         return found.value
 
     @staticmethod
-    @once_differentiable
+    @closed_form
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         if ctx.own_law:
             d_x, d_initial, d_rates = ctx.saved_tensors

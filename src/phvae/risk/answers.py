@@ -39,11 +39,10 @@ class TailAnswers(AggregateAnswers, SumAnswers, JointAnswers):
 
     Every method gives a frame of the kind seen in `fit` (a structured array for a model of arrays) with a row per
     column and question: ``value``, the ``standard_error`` of the integration, its 95% interval ``low``, ``high``, and
-    ``extrapolated`` for answers beyond the largest observation. The number of latent points grows until the standard
-    error is below ``rtol`` times the value. ``splice="gpd"`` replaces the tail beyond the trust point by a generalised
-    Pareto tail fitted to the largest values, with the same mass and slope there.
-
-    A signed column ``X`` has two tails, and every question is one about its upper tail. ``tail="lower"`` asks the same
+    ``extrapolated`` for answers beyond the largest observation, or rarer than one row of the fit. The number of latent
+    points grows until the standard error is below ``rtol`` times the value. ``splice="gpd"`` replaces the tail beyond
+    the trust point by a generalised Pareto tail fitted to the largest values, with the same mass and slope there. A
+    signed column ``X`` has two tails, and every question is one about its upper tail. ``tail="lower"`` asks the same
     question of ``-X``, the losses: thresholds and answers are then sizes of losses, and rows are named ``-X``. So
     ``var(0.99, "X", tail="lower")`` is the loss that one row in a hundred exceeds, a positive number. A dict from
     column to tail asks about different tails at once.

@@ -104,12 +104,17 @@ class Fitted(NamedTuple):
         return float(self.vae.decoder.lower[column]) == -math.inf
 
     def beyond(self, column: int, x: NDArray[np.float64], probability: NDArray[np.float64]) -> NDArray[np.bool_]:
-        """Whether points lie beyond all observations; without a record, whether less than one row is expected there."""
+        """Whether points lie beyond all observations, or where the model expects less than one of the rows of the fit.
+
+        The second tells of a tail that falls off faster than the data's: its rare levels lie among the observations.
+        """
         signed = self.is_signed(column)
+        # a level of exactly one row in all is none too rare, whatever its rounding
+        rare = (1 - 1e-6) / self.n_rows
+        beyond: NDArray[np.bool_] = (probability < rare) | (signed & (probability > 1 - rare))
         if self.records is None:
-            below = signed & (probability > 1 - 1 / self.n_rows)
-            return below | (probability < 1 / self.n_rows)
-        beyond: NDArray[np.bool_] = x > self.records[column].largest
+            return beyond
+        beyond = beyond | (x > self.records[column].largest)
         other = self.losses[column] if signed else None
         return beyond if other is None else beyond | (-x > other.largest)
 

@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 
 from phvae.risk import questions
-from phvae.risk.estimate import RTOL, Estimate, to_tolerance
+from phvae.risk.estimate import SUM_RTOL, Estimate, to_tolerance
 from phvae.risk.losses import Block, Losses, answer_frame
 from phvae.risk.sources import Fitted, Splice, tensor
 from phvae.risk.sum_source import Sum, SumLaw
@@ -114,13 +114,14 @@ class SumOfColumns(Losses):
 class SumAnswers:
     """Sums of columns of a fitted model."""
 
-    def sum(self, columns: Any = None, weights: Any = None, *, splice: Splice = None, rtol: float = RTOL) -> Any:
+    def sum(self, columns: Any = None, weights: Any = None, *, splice: Splice = None, rtol: float = SUM_RTOL) -> Any:
         """The law of a weighted sum of columns, as a loss of which everything can be asked that can be of a column.
 
         Given the latent vector the columns are independent. Where they are chains, the product of their transforms is
         inverted on a path through its saddle, exactly to about eight digits, and integrated over the latent vector as
         a column is. For ``tail`` other than ``"exponential"`` and for spliced tails all columns but the largest are
-        drawn as well; such sums cost more, and rarely meet a tolerance below 1e-3.
+        drawn as well; such sums cost more, and rarely meet a tolerance below 1e-3. The law of a sum costs far more than
+        that of a column, so its tolerance is a hundredth unless another is given.
 
         Args:
             columns: Name or position; a list of them; None for all.

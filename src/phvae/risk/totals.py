@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from phvae.risk import questions
 from phvae.risk.aggregate import AggregateLoss
-from phvae.risk.estimate import RTOL
+from phvae.risk.estimate import SUM_RTOL
 from phvae.risk.frequency import Frequency
 from phvae.risk.severity import Severity
 from phvae.risk.sources import Column, Fitted, Source, Splice
@@ -35,7 +35,7 @@ class AggregateAnswers:
         attachment: float = 0.0,
         rarest: float = 1e-4,
         splice: Splice = None,
-        rtol: float = RTOL,
+        rtol: float = SUM_RTOL,
     ) -> AggregateLoss:
         """The total of a period of a random number of events, each of which costs a column or a sum of columns.
 
