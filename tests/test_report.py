@@ -224,3 +224,11 @@ def test_the_command_writes_page_and_numbers(tmp_path, capsys):
         out, err = capsys.readouterr()
         assert (out, err.count("\n")) == ("", 1)
         assert wrong[1].split("/")[-1] in err or wrong[1] in err
+
+
+def test_data_that_the_model_knows_to_be_cut_are_not_taken_for_plain_values_in_silence():
+    x = np.random.default_rng(0).exponential(size=(300, 1))
+    cut = np.minimum(x, 1.5)
+    fitted = PHVAE(n_phases=3, random_state=0).fit(cut, censored=cut == 1.5)
+    with pytest.warns(UserWarning, match="fitted to cells that are cut"):
+        tail_report(fitted, cut, levels=[0.9])

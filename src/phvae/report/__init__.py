@@ -9,6 +9,7 @@
 """
 
 import math
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -67,6 +68,13 @@ def tail_report(
             raise ValueError(f"layers[{i}] = {layer!r}; give a limit > 0 and an attachment >= 0, such as (10, 20)")
     years = questions.positive("periods", periods).tolist()
     names = {"title": title, "model": model_name, "data": data_name, "held_out": held_out_name}
+    known = getattr(model, "settings_", {}).get("layout", {})
+    if any(known.get(part) for part in ("flagged", "entry", "exit")):
+        warnings.warn(
+            "the model was fitted to cells that are cut, missing or seen only within bounds, and the report takes the "
+            "rows it is given for plain values: its figures of the data, and tests against them, are off by that",
+            stacklevel=2,
+        )
     subject = Subject.of(model, X, truth, splice, questions.checked_rtol(rtol))
     return Report(
         report_numbers(
