@@ -7,6 +7,8 @@ import pytest
 from risk_models import exact, inside, model
 from scipy import stats
 
+from phvae import PHVAE
+
 
 def both_exceed(one, thresholds):
     decoder = inside(one).vae.decoder
@@ -90,3 +92,12 @@ def test_joint_tails_with_splices_are_heavier_and_agree_for_one_column():
         many.sf(0, far, splice="gpd")["value"], rel=0.01
     )
     assert many.joint_sf({0: far, 1: 3.0}, splice="gpd")["value"][0] > many.joint_sf({0: far, 1: 3.0})["value"][0]
+
+
+def test_a_ray_is_climbed_from_where_the_last_column_begins():
+    # the second column ends, so to speak, before the first begins: its mean, in its unit, lies below that origin
+    rng = np.random.default_rng(0)
+    x = np.stack([5 + rng.exponential(size=300), rng.exponential(size=300)], 1)
+    plain = PHVAE(latent_dim=0, n_phases=3, epochs=0, random_state=0).fit(x)
+    t = plain.joint_quantile({0: 1.0, 1: 1.0}, [1e-3, 1e-8])["value"]
+    assert plain.joint_sf({0: t, 1: t})["value"] == pytest.approx([1e-3, 1e-8], rel=1e-8)

@@ -57,6 +57,17 @@ class IntegratedLaw(ABC):
         """A cheaper version of nearly the same law, where root searches begin."""
         return self
 
+    def log_usual(self) -> Tensor:
+        """Log of a usual distance from the lower end, where a root search begins, shape ``(R,)``."""
+        usual = (self.mean - self.lower).log()
+        if bool(usual.isfinite().all()):
+            return usual
+        # with an atom at zero the mean may lie below the lower end: of what lies beyond it
+        lower = torch.full((1,), self.lower, dtype=torch.float64)
+        beyond = (self.log_excess(lower) - self.log_sf(lower))[:, 0]
+        # where that is infinite the walk begins at one unit, and makes long strides
+        return torch.where(usual.isfinite(), usual, torch.where(beyond.isfinite(), beyond, 0.0))
+
     def isf(self, probability: Tensor) -> Tensor:
         """Smallest point with ``P(X > point) <= probability``, for probabilities ``(k,)`` or ``(R, k)`` in (0, 1)."""
         rough = self.coarse()

@@ -57,6 +57,16 @@ class RayLaw(IntegratedLaw):
         sizes = [(law.variance + law.mean.square()).sqrt() if law.lower < 0 else law.mean for law in self.laws]
         return torch.stack([size / w for size, w in zip(sizes, self.direction, strict=True)]).amin(0)
 
+    def log_usual(self) -> Tensor:
+        """Log of a usual distance from the lower end: where that lies beyond a column's mean, by the mean excesses."""
+        usual = (self.mean - self.lower).log()
+        if bool(usual.isfinite().all()):
+            return usual
+        lower = torch.full((1,), self.lower, dtype=torch.float64)
+        excesses = [law.mean_excess(lower * w)[:, 0] / w for law, w in zip(self.laws, self.direction, strict=True)]
+        least = torch.stack(excesses).amin(0).log()
+        return torch.where(least.isfinite(), least, 0.0)
+
     @property
     def variance(self) -> Tensor:
         """No closed form; nothing asks for it."""

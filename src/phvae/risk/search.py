@@ -37,13 +37,7 @@ class Line(NamedTuple):
 def search(law: "IntegratedLaw", log_level: Tensor, *, upper: bool, start: Tensor | None) -> Tensor:
     """Point where ``log S`` (or ``log F``) takes a level; 0 for a level that falls into an atom at zero."""
     lower = torch.full((1,), law.lower, dtype=torch.float64)
-    usual = (law.mean - law.lower).log()
-    if not bool(usual.isfinite().all()):
-        # with an atom at zero the mean may lie below the lower end: of what lies beyond it
-        beyond = (law.log_excess(lower) - law.log_sf(lower))[:, 0]
-        # where that is infinite the walk begins at one unit, and makes long strides
-        usual = torch.where(usual.isfinite(), usual, torch.where(beyond.isfinite(), beyond, 0.0))
-    line = Line(law.log_sf if upper else law.log_cdf, law.log_pdf, law.lower, usual)
+    line = Line(law.log_sf if upper else law.log_cdf, law.log_pdf, law.lower, law.log_usual())
     at_origin = line.log_tail(lower)
     return _walk(line, log_level.expand(law.replicates, log_level.shape[-1]), at_origin, upper=upper, start=start)
 
