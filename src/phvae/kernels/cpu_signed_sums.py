@@ -81,9 +81,8 @@ def _place(u: float, lower: bool, slowest: Any) -> tuple[float, float]:
 @_jit
 def _gap(side: int, rate: float, c: float, gap: float, lower: bool, slowest: Any) -> float:
     """``rate + c`` of a gain and ``rate - c`` of a loss, without cancellation."""
-    if (side == 1) == lower:
-        return (rate - slowest[side]) + gap
-    return rate + abs(c)
+    found: float = (rate - slowest[side]) + gap if (side == 1) == lower else rate + abs(c)
+    return found
 
 
 @_jit
@@ -185,7 +184,7 @@ def _tilted(
 @_jit
 def _node(
     t: float, bend: float, width: float, terms: int, order: int, x: float, c: float, gap: float, lower: bool,
-    atom: float, rates: Any, share: Any, slowest: Any, entry: Any, still: Any, carry: Any, moment: Any, parts: Any,
+    rates: Any, share: Any, slowest: Any, entry: Any, still: Any, carry: Any, moment: Any, parts: Any,
     total: Any, own: Any, found: Any,
 ) -> tuple[float, float]:  # fmt: skip
     """Integrand after ``terms`` terms at a node, in units of ``|c|^(terms - order) φ(c) exp(c x)``, and its size.
@@ -199,9 +198,10 @@ def _node(
     highest = 2 if wanted and terms == 1 else terms
     total[:] = 0.0
     total[0] = 1.0
+    # the product of all transforms less that of all zeros, without a difference
+    rest, zeros = complex(0.0, 0.0), 1.0
     for j in range(columns):
         own[:] = 0.0
-        own[0] = still[j]
         slope = complex(0.0, 0.0)
         for side in range(sides):
             if share[side, j] > 0.0:
@@ -217,6 +217,10 @@ def _node(
                         reach += inverse
                         # the derivative of a loss's transform has the other sign
                         slope += entry[1 if terms == 1 else 0, side, j, i] * product * reach * sign
+        moving = own[0]
+        own[0] += still[j]
+        rest = rest * own[0] + zeros * moving
+        zeros *= still[j]
         if wanted:
             found[0, j], found[1, j] = own[0], own[1]
             found[2, j] = own[2] + slope if terms == 1 else slope
@@ -242,22 +246,19 @@ def _node(
         if terms == 1:
             value += moment[1, j] * carry[ORDERS, j] * first
         parts[j] = (outside * value).real
-    result = total[terms]
-    if terms == 0:
-        result -= atom
-    result *= outside
+    result = outside * (total[terms] if terms > 0 else rest)
     return result.real, abs(result)
 
 
 @_jit
 def _sum(
-    bend: float, width: float, terms: int, order: int, x: float, c: float, gap: float, lower: bool, atom: float,
+    bend: float, width: float, terms: int, order: int, x: float, c: float, gap: float, lower: bool,
     rates: Any, share: Any, slowest: Any, entry: Any, still: Any, carry: Any, moment: Any, parts: Any, total: Any,
     own: Any, found: Any, sums: Any,
 ) -> tuple[float, float]:  # fmt: skip
     """Integral over the path, in the units of a node, and that of the sizes; NaN where it has not converged."""
     middle, size = _node(
-        0.0, bend, width, terms, order, x, c, gap, lower, atom,
+        0.0, bend, width, terms, order, x, c, gap, lower,
         rates, share, slowest, entry, still, carry, moment, parts, total, own, found,
     )  # fmt: skip
     whole, sizes, step = 0.5 * middle, 0.5 * size, STEP
@@ -268,7 +269,7 @@ def _sum(
         new_sizes = 0.0
         for n in range(NODES):
             term, size = _node(
-                (n + shift) * step, bend, width, terms, order, x, c, gap, lower, atom,
+                (n + shift) * step, bend, width, terms, order, x, c, gap, lower,
                 rates, share, slowest, entry, still, carry, moment, parts, total, own, found,
             )  # fmt: skip
             if not size < GROWN * (sizes + new_sizes):
@@ -302,7 +303,6 @@ def _row(
     sums: Any, shares: Any,
 ) -> float:  # fmt: skip
     """Log of one integral; with room for them also what the columns have in it, beside its own size."""
-    columns = rates.shape[1]
     slowest = _prepare(start, rates, share, weight, moment)
     if slowest[0] == math.inf and not lower:
         return -math.inf
@@ -336,9 +336,6 @@ def _row(
     # blunt where the saddle is narrow beside its distance from the gains: there the terms are those of a normal law
     steep = width / (NEAR * gap)
     _tilted(c, gap, lower, rates, share, zero, weight, moment, slowest, entry, still, carry)
-    atom = 1.0
-    for j in range(columns):
-        atom *= still[j]
     log_unit = math.log(abs(c))
     best, least_cancelled = math.nan, math.inf
     for n in range(len(BENDS)):
@@ -349,14 +346,14 @@ def _row(
             least = math.inf
             for r in range(2 if parts.shape[0] > 0 else ORDERS):
                 _, size = _node(
-                    at, bend, width, r, order, x, c, gap, lower, atom,
+                    at, bend, width, r, order, x, c, gap, lower,
                     rates, share, slowest, entry, still, carry, moment, parts, total, own, found,
                 )  # fmt: skip
                 size *= math.exp(r * log_unit)
                 if size < least:
                     least, terms = size, r
         value, sizes = _sum(
-            bend, width, terms, order, x, c, gap, lower, atom,
+            bend, width, terms, order, x, c, gap, lower,
             rates, share, slowest, entry, still, carry, moment, parts, total, own, found, sums,
         )  # fmt: skip
         if sizes < least_cancelled * value or (math.isnan(best) and value == 0.0):
