@@ -30,10 +30,10 @@ ORDERS = 4
 # between gains and losses: it is known beside the sizes of its terms.
 AGREE, FAINT = 1e-7, 1e-11
 # First step of t, most halvings, most nodes of one sum; terms below this share of their sizes end it.
-STEP, HALVINGS, NODES, SMALL = 0.3, 5, 20000, 1e-15
+STEP, HALVINGS, NODES, SMALL = 0.3, 5, 20000, 1e-13
 # Bends that are tried, beside that of the saddle, and the sharpest; how much terms may grow from one to the next, and
 # sums of sizes beside the whole with which a path is taken at once.
-BENDS, MOST_BENT, GROWN, CANCELLED = (1.0, 3.0, 0.3, 0.1, 0.03), 1.0, 1e9, 100.0
+BENDS, MOST_BENT, GROWN, CANCELLED = (1.0, 3.0, 0.3, 0.1, 0.03), 1.0, 1e9, 1e4
 # How near to a pole the path may come, in shares of the distance of the saddle.
 NEAR = 0.8
 # How closely the saddle is found, in the log odds of its place between two poles, and where it is looked for.
