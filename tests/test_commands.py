@@ -221,6 +221,7 @@ def test_a_random_sample_of_rows_stands_for_all(place, capsys):
         (["risk", "--layer", "ten"], "layer = 'ten'; give limit and attachment, such as 10xs20"),
         (["risk", "--layer", "-1xs2"], "limit = -1"),
         (["risk", "--total"], "--total: it is that of a period; say of how many events"),
+        (["risk", "--total", "--events-per-period", "-1"], "--events-per-period -1; give a positive number"),
         (["risk", "--dispersion", "2"], "--dispersion 2: it is about the number of events in a total; give --total"),
         (["risk", "--sum", "--tail", "lower"], "--tail 'lower': sums and totals are of the columns as they are"),
         (["sample", "-n", "5", "--given", "building > -1e400"], "given"),

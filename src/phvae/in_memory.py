@@ -1,7 +1,6 @@
 """A fit to a table in memory: the fit of `phvae.PHVAE`, from the table to the attributes of the estimator."""
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -17,7 +16,7 @@ from phvae.preprocessing import PositiveScaler, rounded
 from phvae.risk.record import TailRecord
 from phvae.settings import batch_size_of, resolve
 from phvae.supports import require_values, signed_settings
-from phvae.tables import DataError, Table
+from phvae.tables import Table, rows_as_given
 from phvae.weights import distinct_rows
 
 if TYPE_CHECKING:
@@ -70,7 +69,7 @@ def fit_table(
     rows = np.concatenate((known, c), 1) if encoding else known
     places, weights = distinct_rows(rows, sample_weight, batch_size_of(given, n_rows, shape[1]))
     settings = resolve(given, n_rows, shape[1], len(places), c.shape[1])
-    with _rows_as_given(places):
+    with rows_as_given(places):
         if cells is None:
             values = table.values if len(places) == shape[0] and weights is None else table.values[places]
             scaler = PositiveScaler(model.origin, model.support).fit(values, table.names, weights)
@@ -123,14 +122,3 @@ def read_covariates(covariates: Any, table: Table, sample_weight: Array | None) 
     used = np.ones(len(numbers), bool) if sample_weight is None else sample_weight > 0
     numbers[used] = encoding.read(covariates, used)
     return Given(encoding, numbers)
-
-
-@contextmanager
-def _rows_as_given(places: NDArray[np.int64]) -> Iterator[None]:
-    """What is wrong with a row is said of its number in the table."""
-    try:
-        yield
-    except DataError as error:
-        if error.row is None:
-            raise
-        raise DataError(error.what, int(places[error.row]), error.fault) from None

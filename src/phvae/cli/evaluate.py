@@ -1,7 +1,5 @@
 """`phvae evaluate`: a model held against a table."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -65,6 +63,7 @@ def evaluate(
     import numpy as np
 
     from phvae.settings import seed_of
+    from phvae.tables import rows_as_given
 
     of_rows, used = chosen.num_rows, None
     places = np.arange(of_rows)
@@ -75,7 +74,7 @@ def evaluate(
         told = {name: {column: _of(ends, places) for column, ends in pairs.items()} for name, pairs in told.items()}
     n_rows = len(places)
     beside_rows = None if sheet.covariates is None else sheet.covariates.take(places)
-    with talk.working(f"scoring {n_rows:,} rows"), sheet.named(), _as_in(places):
+    with talk.working(f"scoring {n_rows:,} rows"), sheet.named(), rows_as_given(places):
         scores = loaded.score_samples(chosen, covariates=beside_rows, **told)
     counted = np.ones(n_rows) if sheet.weights is None else sheet.weights[places]
     if not counted.sum():
@@ -118,16 +117,3 @@ def _at_least_two(rows: int) -> int:
 def _of(ends: Any, places: Any) -> Any:
     """What is told of the cells of some rows: one number is told of all."""
     return ends[places] if hasattr(ends, "__len__") else ends
-
-
-@contextmanager
-def _as_in(places: Any) -> Iterator[None]:
-    """What is wrong with a row that was drawn is said of its number in the table."""
-    from phvae.tables import DataError
-
-    try:
-        yield
-    except DataError as error:
-        if error.row is None:
-            raise
-        raise DataError(error.what, int(places[error.row]), error.fault) from None

@@ -67,6 +67,8 @@ def risk(
     asked = _questions(levels, amounts, years, priced, events_per_period, total)
     if total and events_per_period is None:
         raise ValueError("total: it is that of a period; say of how many events, such as --events-per-period 100")
+    if events_per_period is not None and not 0 < events_per_period < float("inf"):
+        raise ValueError(f"events_per_period = {events_per_period:g}; give a positive number")
     if dispersion is not None and not total:
         raise ValueError(f"dispersion = {dispersion:g}: it is about the number of events in a total; give --total too")
     if tail != "upper" and (added or total):
