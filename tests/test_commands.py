@@ -173,6 +173,15 @@ def test_layers_and_sums_have_the_answers_of_the_estimator(place, capsys):
     assert [row["value"] for row in found] == values_of(total.var(0.9), total.cvar(0.9), total.layer(4, 2, 3))
 
 
+def test_figures_are_not_cut_short_on_a_narrow_screen(place, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "40")
+    status, out, _ = said(capsys, "risk", place / "model", "-c", "contents", "--layer", "4xs2", "--rtol", "0.1")
+    assert status == 0
+    assert "…" not in out
+    for name in ("standard_deviation", "interval of the integration", "4xs2"):
+        assert name in out
+
+
 def test_totals_of_a_period_have_the_answers_of_the_estimator(place, capsys):
     asked = ["--total", "-c", "contents", "--events-per-period", "5", "--dispersion", "1.5"]
     asked += ["--level", "0.9", "--exceeds", "20", "--periods", "10", "--layer", "9xs9"]

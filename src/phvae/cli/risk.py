@@ -15,6 +15,8 @@ __all__ = ["register", "risk"]
 
 # Of a total: the rarest exceedance probability that its grid is made for, where nothing rarer is asked.
 RAREST = 1e-4
+# Room for a line of the table.
+WIDTH = 200
 # A question about losses: its name, the argument of the answer that says where it was asked, and what it is given.
 Question = tuple[str, str, tuple[Any, ...]]
 
@@ -109,6 +111,8 @@ def risk(
             at = row["at"] if isinstance(row["at"], str) else f"{row['at']:.10g}"
             cells = (str(row["column"]), row["measure"], at, f"{row['value']:.6g}", ends, flag)
             table.add_row(*map(Text, cells))
+        # figures are never cut short, however narrow the screen is
+        console.width = max(console.width, WIDTH)
         console.print(table)
 
     of = "total" if total else "sum" if added else "columns"
