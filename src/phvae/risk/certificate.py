@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from phvae.checkpoint import fingerprint
+from phvae.history import training_note
 from phvae.risk.column import ColumnLaw
 from phvae.risk.exceedances import Clustering, ExceedanceTest, clustering, kupiec
 from phvae.risk.frames import frame
@@ -100,12 +101,14 @@ class TailCertificate:
     tested: Which rows the exceedance tests are of.
     n_tested: How many rows these are.
     kind: Kind of table that `frame` is.
+    training: A sentence where the fit was trained too short for the errors of answers to be all there is; else None.
     """
 
     columns: tuple[ColumnCertificate, ...]
     tested: Literal["none", "training rows", "given rows"]
     n_tested: int
     kind: str
+    training: str | None = None
 
     @property
     def frame(self) -> Any:
@@ -116,10 +119,11 @@ class TailCertificate:
     def to_dict(self) -> dict[str, Any]:
         """The certificate as JSON values; None stands for a number that does not exist or is infinite."""
         columns = [_plain({**vars(column)}) for column in self.columns]
-        return {"tested": self.tested, "n_tested": self.n_tested, "columns": columns}
+        return {"tested": self.tested, "n_tested": self.n_tested, "training": self.training, "columns": columns}
 
     def __str__(self) -> str:
-        return "\n".join([f"Tail certificate; {TESTED[self.tested].format(self.n_tested)}.", *map(str, self.columns)])
+        lines = [f"Tail certificate; {TESTED[self.tested].format(self.n_tested)}.", *map(str, self.columns)]
+        return "\n".join(lines if self.training is None else [*lines, self.training])
 
 
 def certify(model: Any, X: Any = None, tail: Tail = "upper") -> TailCertificate:
@@ -150,7 +154,8 @@ def certify(model: Any, X: Any = None, tail: Tail = "upper") -> TailCertificate:
         _certify_column(model, fitted, j, record, None if values is None else values[:, j])
         for j, record in enumerate(records)
     ]
-    return TailCertificate(tuple(columns), tested, 0 if values is None else len(values), fitted.kind)
+    n_tested = 0 if values is None else len(values)
+    return TailCertificate(tuple(columns), tested, n_tested, fitted.kind, training_note(model))
 
 
 def _certify_column(
