@@ -13,7 +13,15 @@ from phvae.distributions.tails import TailedLaw, typical
 from phvae.observed import Cells
 from phvae.start import STRENGTHS, Marginals, Sketch, cells, fit_sketches, natural
 
-__all__ = ["ObservedColumn", "fit_cells", "log_observed", "observed_columns", "representatives"]
+__all__ = [
+    "ObservedColumn",
+    "fit_cells",
+    "fit_observed",
+    "gathered",
+    "log_observed",
+    "observed_columns",
+    "representatives",
+]
 
 Array = npt.NDArray[np.float64]
 
@@ -46,7 +54,11 @@ def fit_cells(data: Cells, *, n_phases: int = 10, weights: Array | None = None) 
     >>> bool(abs(float(SeriesPhaseType(law.initial, law.rates).mean) - x.mean()) < 0.05)
     True
     """
-    columns = observed_columns(data, weights)
+    return fit_observed(observed_columns(data, weights), n_phases)
+
+
+def fit_observed(columns: list[ObservedColumn], n_phases: int) -> Marginals:
+    """The same from what is different in each column."""
     sketches, ends = [column.sketch for column in columns], [column.ends for column in columns]
     return fit_sketches(sketches, n_phases, STRENGTHS, ends=ends, scores=_scores)
 
@@ -75,9 +87,19 @@ def _column(data: Cells, j: int, weights: Array | None) -> ObservedColumn:
     # what is as wide as the bounds says nothing, and where a value is zero the likelihood is unbounded
     used = np.where(exact, lower > 0, (lower > first) | (upper < last)) & (mass > 0)
     ends = np.stack((lower, upper, first, last), 1)[used]
-    points = representatives(data)[used, j]
+    return gathered(representatives(data)[used, j], ends, mass[used])
+
+
+def gathered(points: Array, ends: Array, mass: Array) -> ObservedColumn:
+    """Cells as a column has them: equal ones once, and of many neighbours one.
+
+    Args:
+        points: What stands for each cell, shape ``(n,)``.
+        ends: Its ends and bounds, shape ``(n, 4)``.
+        mass: Its weight, shape ``(n,)``.
+    """
     distinct, place = np.unique(ends, axis=0, return_inverse=True)
-    total: Array = np.bincount(place.reshape(-1), weights=mass[used]).astype(np.float64)
+    total: Array = np.bincount(place.reshape(-1), weights=mass).astype(np.float64)
     stands = np.zeros(len(distinct))
     stands[place.reshape(-1)] = points
     order = np.argsort(stands, kind="stable")
