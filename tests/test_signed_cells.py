@@ -359,3 +359,29 @@ def test_a_model_of_cells_is_kept_in_its_file(tmp_path):
     assert PHVAE.verify(tmp_path / "m.phvae").largest_difference == 0
     assert again.score_samples(x[:20]).tolist() == model.score_samples(x[:20]).tolist()
     assert again.transform(x[:20]).tolist() == model.transform(x[:20]).tolist()
+
+
+def test_a_side_of_which_no_value_is_known_keeps_the_ends_that_were_reached():
+    x = returns()[:, :1]
+    losses = x < 0
+    # every loss is only known to be at least so large
+    model = fit(x, **QUIET, lower=np.where(losses, -INF, NAN))
+    record = model.tail_record_
+    assert record.losses[0].largest == -x.min()
+    assert record.columns[0].largest == x.max()
+    assert values(model.quantile(0, 0.01))[0] < np.quantile(x, 0.01)
+
+
+def test_the_encoder_is_told_on_which_side_a_cell_is_open():
+    x = returns()[:200].copy()
+    model = fit(x, latent_dim=1, epochs=1, censored=np.arange(400).reshape(200, 2) % 5 == 0)
+    encoder = model.vae_.encoder
+    assert encoder.layout.flagged
+    rows = at([[-0.01, 0.02], [-0.01, -INF], [NAN, 0.02]])
+    ends = at([[-0.01, 0.02], [INF, 0.02], [NAN, 0.03]])
+    rows[2, 0], ends[2, 0] = -INF, INF
+    flags = encoder.features(torch.cat((rows, ends), 1))[:, 4:].reshape(3, 4, 2)
+    # missing, censored from the right, in an interval, censored from the left
+    assert flags[:, :, 0].argmax(1).tolist()[1:] == [1, 0]
+    assert flags[:, :, 1].argmax(1).tolist()[1:] == [3, 2]
+    assert flags.sum(1).tolist() == [[0, 0], [1, 1], [1, 1]]

@@ -93,7 +93,9 @@ def set_signed_laws(
         set_chain(torch.stack([law.initial for law in side]), torch.stack([law.rates for law in side]))
     decoder.set_clocks(*(torch.stack([law.shapes for law in side]) for side in (up, down)))
     decoder.set_loss_odds(odds)
-    gains_like, losses_like = (torch.tensor([law.smoothness for law in side]).double() for side in (up, down))
+    gains_like, losses_like = (
+        torch.tensor([law.smoothness for law in side], dtype=torch.float64) for side in (up, down)
+    )
     return torch.lerp(gains_like, losses_like, decoder.loss_share), _indices(up, down, own)
 
 
@@ -111,7 +113,7 @@ def _fitted(columns: list[ObservedColumn], decoder: SignedDecoder, advised: Tens
     if family is not None:
         laws = []
         for fit, smoothness in zip(fit_transformed(columns, family, m), advised.tolist(), strict=True):
-            shapes = shape_outputs(family, *(torch.tensor(part).double() for part in (fit.shape, fit.scale)))
+            shapes = shape_outputs(family, *torch.tensor([fit.shape, fit.scale], dtype=torch.float64))
             index = (fit.tail_index, fit.tail_index_error)
             laws.append(_reachable(SideLaw(fit.initial, fit.rates, shapes, smoothness, 0.0, index)))
         return laws
