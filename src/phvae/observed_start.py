@@ -29,6 +29,8 @@ Array = npt.NDArray[np.float64]
 KEPT = 2000
 # Singles at either end of a group of neighbouring cells, and rows beyond a cell for each row in it.
 TOP, BOTTOM = 200, 80
+# The same at both ends of intervals, which are neighbours only if they are so at either end.
+SQUARES = 8
 
 
 class ObservedColumn(NamedTuple):
@@ -110,7 +112,10 @@ def gathered(points: Array, ends: Array, mass: Array) -> ObservedColumn:
 
 
 def _thinned(points: Array, ends: Array, mass: Array) -> tuple[Array, Array, Array]:
-    """Fewer cells: of neighbours of one kind with the same bounds, one of mean ends and the weight of all."""
+    """Fewer cells: of neighbours of one kind with the same bounds, one of mean ends and the weight of all.
+
+    Intervals of different widths about one middle are no neighbours: what they say is far from linear in their ends.
+    """
     exact = ends[:, 0] == ends[:, 1]
     kind = exact + 2 * np.isfinite(ends[:, 0]) + 4 * np.isfinite(ends[:, 1])
     keys = np.column_stack((kind, ends[:, 2:]))
@@ -123,7 +128,13 @@ def _thinned(points: Array, ends: Array, mass: Array) -> tuple[Array, Array, Arr
         return points[middles], ends[middles], np.add.reduceat(mass, firsts)
     for number in range(len(groups)):
         own = np.flatnonzero(group.reshape(-1) == number)
-        firsts = cells(mass[own], top=TOP, bottom=BOTTOM)
+        first = ends[own[0]]
+        if np.isfinite(first[:2]).all() and first[0] != first[1]:
+            square = _squares(ends[own, :2], mass[own])
+            own = own[np.argsort(square, kind="stable")]
+            firsts = np.flatnonzero(np.diff(np.sort(square), prepend=-1))
+        else:
+            firsts = cells(mass[own], top=TOP, bottom=BOTTOM)
         total = np.add.reduceat(mass[own], firsts)
         # infinite ends are the same in the whole group
         mean = np.add.reduceat(mass[own, None] * ends[own], firsts) / total[:, None]
@@ -132,6 +143,20 @@ def _thinned(points: Array, ends: Array, mass: Array) -> tuple[Array, Array, Arr
     points, ends, mass = (np.concatenate(part) for part in zip(*parts, strict=True))
     order = np.argsort(points, kind="stable")
     return points[order], ends[order], mass[order]
+
+
+def _squares(ends: Array, mass: Array) -> npt.NDArray[np.int64]:
+    """Number of the group of each interval, by the cells of `phvae.start.sketch` that either of its ends is in."""
+    numbers = []
+    for end in ends.T:
+        order = np.argsort(end, kind="stable")
+        begins = np.zeros(len(end), dtype=np.int64)
+        begins[cells(mass[order], top=SQUARES, bottom=SQUARES)] = 1
+        number = np.empty_like(begins)
+        number[order] = begins.cumsum()
+        numbers.append(number)
+    square: npt.NDArray[np.int64] = numbers[0] * (numbers[1].max() + 1) + numbers[1]
+    return square
 
 
 def log_observed(law: AbsorptionTime | TailedLaw, ends: Tensor) -> Tensor:
