@@ -150,7 +150,7 @@ class SignedDecoder(PhaseTypeDecoder):
 
     def _columns(self, outputs: Tensor, origin: Tensor, scale: Tensor) -> TwoSided:
         gains, losses, odds = outputs.split((self.side, self.side, 1), -1)
-        gain, loss = (law_of(self.family, part.contiguous(), scale, self.n_phases) for part in (gains, losses))
+        gain, loss = (law_of(self.family, part, scale, self.n_phases) for part in (gains, losses))
         return TwoSided(odds[..., 0], loss, Located(gain, origin, validate_args=False), validate_args=False)
 
     def roughness(self, outputs: Tensor) -> Tensor:

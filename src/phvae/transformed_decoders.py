@@ -8,14 +8,13 @@ from torch import Tensor
 
 from phvae import defaults
 from phvae.decoders import PhaseTypeDecoder
+from phvae.decoders.chain import DecodedChain
 from phvae.distributions.checks import Numbers, as_tensor, require_positive
 from phvae.distributions.located import Located
 from phvae.distributions.matrix_lognormal import MatrixLogNormal
 from phvae.distributions.matrix_pareto import MatrixPareto
 from phvae.distributions.matrix_weibull import MatrixWeibull
-from phvae.distributions.phase_type import SeriesPhaseType
 from phvae.distributions.time_transformed import TimeTransformed
-from phvae.kernels.heads import chain_parameters
 
 __all__ = ["TransformedDecoder", "family_of", "law_of", "n_shapes", "shape_outputs", "shapes_of"]
 
@@ -110,13 +109,11 @@ def law_of(family: type[TimeTransformed] | None, outputs: Tensor, scale: Tensor,
         m: Phases of the chain.
     """
     if family is None:
-        return SeriesPhaseType._build(*chain_parameters(outputs, scale), validate_args=False)
+        return DecodedChain(outputs, scale)
     chain, shapes = outputs.split((2 * m, n_shapes(family)), -1)
     # the time of the chain has no unit: the unit of the column is the scale of the transform
-    initial, rates = chain_parameters(chain, torch.ones_like(scale))
     shape, unit = shapes_of(family, shapes.double())
-    base = SeriesPhaseType._build(initial, rates, validate_args=False)
-    return family(base, shape, unit * scale, validate_args=False)
+    return family(DecodedChain(chain, torch.ones_like(scale)), shape, unit * scale, validate_args=False)
 
 
 def n_shapes(family: type[TimeTransformed] | None) -> int:
