@@ -26,7 +26,7 @@ ORDER = [
     {"cell_units", "observed_start"},
     {"decoders", "encoders", "priors"},
     {"signed_decoders", "transformed_decoders"},
-    {"signed_start", "transformed_start"},
+    {"signed_cells", "signed_start", "transformed_start"},
     {"truncation"},
     {"vae", "checkpoint"},
     {"batches"},

@@ -110,3 +110,51 @@ def test_a_mistake_is_one_line_and_status_two(place, name, capsys):
     out, err = capsys.readouterr()
     assert (out, err.count("\n")) == ("", 1)
     assert message in err
+
+
+@pytest.fixture(scope="module")
+def fills(tmp_path_factory):
+    """Returns of orders: some are still open, some were stopped at a loss, and one is not known."""
+    rng = np.random.default_rng(5)
+    x = 0.01 * rng.laplace(size=300)
+    stopped = x < -0.02
+    table = pd.DataFrame(
+        {
+            "fill": np.where(stopped, -0.02 - 0.001 * rng.random(300), x),
+            "open": (np.arange(300) % 5 == 0) * 1.0,
+            "least": np.where(stopped, -np.inf, np.nan),
+            "volume": rng.poisson(3.0, 300).astype(float),
+        }
+    )
+    table.loc[stopped, "open"] = 0.0
+    table.loc[7, ["fill", "open", "least"]] = np.nan, 0.0, np.nan
+    folder = tmp_path_factory.mktemp("fills")
+    table.to_csv(folder / "fills.csv", index=False)
+    return folder, table
+
+
+def test_signed_columns_are_told_of_their_cells_as_others_are(fills, capsys):
+    folder, table = fills
+    rows, model = str(folder / "fills.csv"), str(folder / "model")
+    words = ["--support", "fill=real", "--missing", "model", "--censored", "fill=open", "--lower", "fill=least"]
+    assert run(["fit", rows, *words, "-o", model, *QUICK]) == 0
+    told = {"censored": {"fill": table["open"]}, "lower": {"fill": table["least"]}}
+    names = ["fill", "volume"]
+    same = PHVAE(epochs=2, hidden=(8, 8), n_phases=3, random_state=4, missing="model", support={"fill": "real"}).fit(
+        table[names], **told
+    )
+    loaded = PHVAE.load(model)
+    assert loaded.settings_["counts"] == same.settings_["counts"] == [1]
+    np.testing.assert_array_equal(np.asarray(loaded.sample(50, 0)), np.asarray(same.sample(50, 0)))
+    capsys.readouterr()
+    assert run(["evaluate", model, rows, "--censored", "fill=open", "--lower", "fill=least"]) == 0
+    assert f"{same.score(table[names], **told):.4f}" in capsys.readouterr().out
+    assert run(["impute", model, rows, *words[4:], "--seed", "3", "-o", str(folder / "full.csv")]) == 0
+    filled = read_table(folder / "full.csv").table.to_pandas()
+    np.testing.assert_array_equal(filled.to_numpy(), same.impute(table[names], random_state=3, **told).to_numpy())
+    stopped = table["least"] == -np.inf
+    assert (filled["fill"][stopped] <= table["fill"][stopped]).all()
+    assert (filled["fill"][table["open"] == 1] > table["fill"][table["open"] == 1]).all()
+    power = ["--support", "fill=real", "--tail", "pareto", "--missing", "model", "--entry", "fill=-9"]
+    assert run(["fit", rows, "--columns", "fill", *power, "-o", model, *QUICK]) == 0
+    assert PHVAE.load(model).tail_index("fill", tail="lower").estimate > 0

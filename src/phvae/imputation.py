@@ -10,9 +10,8 @@ from torch import Tensor
 
 from phvae.distributions.tails import TailedLaw
 from phvae.observation import log_likelihood
-from phvae.observed import Cells, read_cells
-from phvae.observing import rows_of, whole_counts
-from phvae.preprocessing import column_names
+from phvae.observed import Cells
+from phvae.observing import cells_of, rows_of, whole_counts
 from phvae.settings import seed_of
 from phvae.vae import VAE
 
@@ -69,9 +68,7 @@ def impute(
 
 def unknown_cells(model: "PHVAE", values: Array, beside: Mapping[str, Any]) -> tuple[Cells, NDArray[np.bool_]]:
     """The cells of a table, and which of them are not known: missing, censored or in an interval; as in `impute`."""
-    labels, counts = column_names(values.shape[1], model._columns), model.settings_.get("counts", [])
-    cells = read_cells(values, labels, **beside, counts=counts, gaps=True)
-    plain = read_cells(values, labels, counts=counts, gaps=True)
+    cells, plain = (cells_of(model, values, known, gaps=True) for known in (beside, {}))
     return cells, np.isnan(values) | (cells.lower != plain.lower) | (cells.upper != plain.upper)
 
 

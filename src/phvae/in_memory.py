@@ -15,7 +15,7 @@ from phvae.observed import Cells
 from phvae.preprocessing import PositiveScaler, rounded
 from phvae.risk.record import TailRecord
 from phvae.settings import batch_size_of, resolve
-from phvae.supports import require_values, signed_settings
+from phvae.supports import atom_from, signed_settings
 from phvae.tables import Table, rows_as_given
 from phvae.weights import distinct_rows
 
@@ -69,18 +69,20 @@ def fit_table(
     rows = np.concatenate((known, c), 1) if encoding else known
     places, weights = distinct_rows(rows, sample_weight, batch_size_of(given, n_rows, shape[1]))
     settings = resolve(given, n_rows, shape[1], len(places), c.shape[1])
+    zeros = atom_from(settings["tail"])
     with rows_as_given(places):
         if cells is None:
             values = table.values if len(places) == shape[0] and weights is None else table.values[places]
-            scaler = PositiveScaler(model.origin, model.support).fit(values, table.names, weights)
+            scaler = PositiveScaler(model.origin, model.support, zeros).fit(values, table.names, weights)
             u, volume = rounded(scaler.transform(values)), scaler.log_volume(values)
         else:
-            require_values(model.support)
             used = Cells.of_rows(known[places], cells.layout)
-            scaler = cell_units.fit_scaler(used, model.origin, table.names, weights)
+            scaler = cell_units.fit_scaler(
+                used, model.origin, table.names, weights, support=model.support, atom_from=zeros
+            )
             u, volume = cell_units.unit_free(used, scaler).rows(cells.layout), cell_units.log_volume(used, scaler)
             settings["layout"] = cells.layout.as_dict() | {"n_covariates": c.shape[1]}
-    settings |= signed_settings(scaler.loss_share_, settings["tail"])
+    settings |= signed_settings(scaler.loss_share_)
     u = np.concatenate((u, c[places]), 1) if encoding else u
     settings |= assembly.settle_phases(u, scaler.zero_share_, volume, settings, weights)
     vae, history, _, found = assembly.fit(
@@ -97,8 +99,9 @@ def fit_table(
     assembly.to_users_units(vae, scaler)
     model.settings_ = settings | found | ({"counts": list(counts)} if counts else {})
     model.scaler_, model.vae_, model.history_ = scaler, vae, history
-    seen = table.values if cells is None else cells.seen(counts)
-    model.tail_record_ = TailRecord.of(seen, sample_weight, scaler.loss_share_ > 0)
+    signed = scaler.loss_share_ > 0
+    seen = table.values if cells is None else cells.seen(counts, signed)
+    model.tail_record_ = TailRecord.of(seen, sample_weight, signed)
     model.table_kind_ = table.kind
     model.covariates_ = encoding
     digested = (rows,) if sample_weight is None else (rows, sample_weight)

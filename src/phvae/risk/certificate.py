@@ -192,10 +192,17 @@ def _certify_column(
         "gpd": None if trust is None else _pareto(trust),
         "tests": () if seen is None else _tests(seen, quantiles.numpy(), beyond),
         "clusters": None if seen is None else clustering(seen),
-        "tail_index": tail_index(model, position) if "tail_index" in model.settings_ else None,
+        "tail_index": _index(model, position, position in fitted.minus),
     }
-    verdict, words, notes = judge(**evidence, signed=fitted.is_signed(position))
+    verdict, words, notes = judge(**evidence)
     return ColumnCertificate(**evidence, verdict=verdict, words=words, notes=notes)
+
+
+def _index(model: Any, position: int, losses: bool) -> TailIndex | None:
+    """The index of the model's own tail, for laws that have one."""
+    if "tail_index" not in model.settings_:
+        return None
+    return tail_index(model, position, tail="lower" if losses else "upper")
 
 
 def _trust(law: ColumnLaw, record: ColumnRecord) -> Trust | None:
