@@ -174,6 +174,19 @@ def test_dependence_is_that_of_complete_rows_and_says_so(report, claims):
     assert "cells are all values" in report.html
 
 
+def test_without_a_complete_row_the_page_shows_the_dependence_of_the_model_alone():
+    x = np.random.default_rng(7).exponential(size=(300, 2))
+    x[::2, 0], x[1::2, 1] = np.nan, np.nan
+    model = PHVAE(**QUICK, missing="model").fit(x)
+    report = shown(model.report(x, levels=[0.9], periods=[20], rtol=0.1))
+    found = report.numbers["dependence"]
+    assert found["n"] == 0
+    assert found["kendall"][0]["data"] is None
+    assert {(row["observed"], row["data"], row["low"]) for row in found["chi"]} == {(None, None, None)}
+    assert [row["chi"] for row in found["chi"]] == pytest.approx([1 - row["level"] for row in found["chi"]])
+    assert "No row has a value in every cell" in report.html
+
+
 def test_cells_that_are_cut_and_not_said_to_be_are_warned_about(claims):
     frame, told = claims
     model = PHVAE(**QUICK, missing="model").fit(frame, **told)

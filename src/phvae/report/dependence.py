@@ -44,7 +44,9 @@ def dependence(subject: Subject) -> dict[str, Any] | None:
         for pair, row in zip(pairs, kendall, strict=True)
     }
     drawn = sorted(sorted(pairs, key=lambda pair: -strength[pair])[:MOST_PAIRS])
-    levels = sorted(level for level in CHI_LEVELS if len(values) * (1 - level) >= 10) or [CHI_LEVELS[0]]
+    # without data all levels of the model
+    fewest = 10 if len(values) else 0
+    levels = sorted(level for level in CHI_LEVELS if len(values) * (1 - level) >= fewest) or [CHI_LEVELS[0]]
     places = {(side.position, side.minus) for side in subject.sides}
     chi = [
         row
@@ -89,6 +91,8 @@ def _chi(subject: Subject, pair: tuple[int, int], minus: bool, values: Array, le
         reach = (1 - CONFIDENCE) / 2
         low = float(stats.beta.ppf(reach, together, n - together + 1)) if together else 0.0
         high = float(stats.beta.ppf(1 - reach, together + 1, n - together)) if together < n else 1.0
+        if not n:
+            low = high = math.nan
         rows.append(
             {
                 "column": str(row["column"]),
@@ -96,8 +100,8 @@ def _chi(subject: Subject, pair: tuple[int, int], minus: bool, values: Array, le
                 "level": level,
                 "joint": estimate(row),
                 "chi": float(row["value"]) / (1 - level),
-                "expected": n * float(row["value"]),
-                "observed": together,
+                "expected": n * float(row["value"]) if n else None,
+                "observed": together if n else None,
                 "data": together / n / (1 - level) if n else math.nan,
                 "low": low / (1 - level),
                 "high": min(high / (1 - level), 1.0),

@@ -132,8 +132,9 @@ def chi_picture(rows: list[Mapping[str, Any]], name: str, unit: str = "") -> str
     level = _numbers([row["level"] for row in rows])
     rarity = 1 - level
     data, low, high = (_numbers([row[part] for row in rows]) for part in ("data", "low", "high"))
-    ax.vlines(rarity, low, high, color=COLOURS["data"], lw=0.9, alpha=0.6)
-    ax.plot(rarity, data, **{**DATA, "ms": 3.6}, label="data")
+    if np.isfinite(data).any():
+        ax.vlines(rarity, low, high, color=COLOURS["data"], lw=0.9, alpha=0.6)
+        ax.plot(rarity, data, **{**DATA, "ms": 3.6}, label="data")
     ax.plot(rarity, [row["chi"] for row in rows], **MODEL, marker="o", ms=2.5, label="model")
     ax.plot(rarity, rarity, **{**DIAGONAL, "ls": (0, (1, 2))}, label="independent")
     ax.set(xscale="log", xlim=(1.12 * rarity.max(), rarity.min() / 1.12), ylim=(0, 1))
