@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: setup demo test lint soak bench bench-gpu reproduce docs clean
+.PHONY: setup demo test lint soak mutants bench bench-gpu reproduce docs clean
 
 setup: $(INSTALLED)
 
@@ -26,6 +26,10 @@ test: lint
 
 soak: setup
 	$(BIN)/python -m pytest -n 2 -m soak
+
+# Changes one thing at a time and sees whether the tests notice: an hour or two.
+mutants: setup
+	$(BIN)/python -m tools.mutants kernels distributions risk metrics modelfile $(ARGS)
 
 bench: setup
 	for name in likelihood training columns fitting generators; do $(BIN)/python -m benchmarks.$$name || exit 1; done

@@ -1,0 +1,1 @@
+"""What the makers of the package use, and its users do not."""
