@@ -90,7 +90,7 @@ def median(values: Array, weights: Array | None) -> float:
 def copies(weights: Array) -> NDArray[np.int64]:
     """Whole numbers of copies whose running sums are those of weights, rounded.
 
-    >>> copies(np.array([1.0, 2.0, 0.5, 0.5])).tolist()
+    >>> copies(np.array([1.0, 2.0, 0.4, 0.4])).tolist()
     [1, 2, 0, 1]
     """
     until: NDArray[np.int64] = np.rint(np.cumsum(weights)).astype(np.int64)
@@ -102,7 +102,7 @@ def repeated(x: Array, weights: Array) -> Array:
     """Values, largest first, as often as their weights say, the largest one at least once.
 
     >>> repeated(np.array([1.0, 5.0, 3.0]), np.array([2.0, 0.4, 1.0])).tolist()
-    [5.0, 1.0, 1.0]
+    [5.0, 3.0, 1.0, 1.0]
     """
     order = np.argsort(-x, kind="stable")
     order = order[weights[order] > 0]

@@ -98,8 +98,8 @@ class Values(Empirical):
         values: The values, in any order.
 
     >>> column = Values(np.arange(101.0))
-    >>> column.quantile(0.9), column.quantile(0.999), column.layer(10.0, 95.0)
-    (90.0, None, 0.14851485148514851)
+    >>> column.quantile(0.9), column.quantile(0.999), round(column.layer(10.0, 95.0), 6)
+    (90.0, None, 0.148515)
     """
 
     def __init__(self, values: Array) -> None:
