@@ -173,6 +173,10 @@ def test_what_no_row_says_is_said_by_nobody():
         assert nothing.at_risk(0.5) == {"var": None, "low": None, "high": None, "cvar": None, "n_beyond": 0}
         assert nothing.layer(1.0, 1.0) is nothing.mean is nothing.zero_share is None
         assert not len(nothing.points()[0])
+    # a cell below a limit of detection may be zero or not; beyond the limit the curve is right
+    below = curve([-np.inf, 0.0, 2.0, 3.0], [1.0, 0.0, 2.0, 3.0])
+    assert below.zero_share is None
+    assert below.sf([1.0, 2.5]).tolist() == [0.5, 0.25]
     # a first row alone in sight would end the curve: it begins anew behind it
     lonely = curve([0.5, 2.0, 3.0], entry=np.array([-np.inf, 1.0, 1.0]))
     assert lonely.begin == 0.5

@@ -47,6 +47,7 @@ class ProductLimit(Empirical):
         least = np.maximum(known.lower[between], lowest)
         least = np.where(least == -np.inf, known.upper[between], least)
         end[between] = (least + known.upper[between]) / 2
+        self._maybe_zero = bool((~known.exact & (known.lower < 0) & (known.upper >= 0)).any())
         self.n = round(float(mass.sum()))
         positive = event & (end > 0)
         seen = end[positive] if positive.any() else end[end > 0]
@@ -94,8 +95,8 @@ class ProductLimit(Empirical):
 
     @property
     def zero_share(self) -> float | None:
-        """Share of exact zeros."""
-        if not len(self.x) or self.begin > -math.inf:
+        """Share of exact zeros; None where a cell that is no value may be one."""
+        if not len(self.x) or self.begin > -math.inf or self._maybe_zero:
             return None
         return float((self.before - self.after)[self.x == 0].sum())
 
