@@ -30,6 +30,7 @@ ORDER = [
     {"truncation"},
     {"vae", "checkpoint"},
     {"batches"},
+    {"outskirts"},
     {"objective"},
     {"launched", "adam"},
     {"training"},

@@ -1,9 +1,11 @@
-"""The fused map from outputs to a chain against its definition, in values and in gradients."""
+"""The fused maps from outputs to a chain and to its density against their definitions, in values and in gradients."""
 
 import pytest
 import torch
 
-from phvae.kernels.heads import chain_parameters
+from phvae.decoders.chain import DecodedChain
+from phvae.kernels import series
+from phvae.kernels.heads import chain_parameters, log_density
 
 
 def plain(outputs, scale):
@@ -34,9 +36,10 @@ def test_far_outputs_neither_overflow_nor_lose_the_order_of_the_rates():
     assert float(rates[0, 0]) > 0
 
 
-@pytest.mark.parametrize("fused", [0, 10_000])
+@pytest.mark.parametrize("fused", [True, False])
 def test_gradients_are_those_of_the_definition(fused, monkeypatch):
-    monkeypatch.setattr("phvae.kernels.heads.FUSED_ENTRIES", fused)
+    if not fused:
+        monkeypatch.setattr("phvae.kernels.heads._fused", lambda outputs: None)
     outputs, scale = draws(3, 2, 12).requires_grad_(), torch.tensor([0.5, 40.0], dtype=torch.float64)
     assert torch.autograd.gradcheck(lambda u: chain_parameters(u, scale), outputs)
     weights = draws(2, 3, 2, 6, spread=1.0)
@@ -52,3 +55,40 @@ def test_a_part_of_a_wider_output_may_be_given():
     scale = torch.ones(3, dtype=torch.float64)
     for part, whole in zip(chain_parameters(wide[..., :8], scale), plain(wide[..., :8], scale), strict=True):
         torch.testing.assert_close(part, whole, rtol=1e-13, atol=0)
+
+
+@pytest.mark.parametrize("shape", [(6, 3, 10), (4, 3, 24)])
+def test_the_density_of_outputs_is_that_of_their_chain_with_the_same_slopes(shape):
+    outputs, scale = draws(*shape, spread=1.0).requires_grad_(), torch.linspace(0.5, 4.0, 3, dtype=torch.float64)
+    x = draws(*shape[:-1]).exp().requires_grad_()
+    weights = draws(*shape[:-1], spread=1.0)
+    values = log_density(x, outputs, scale), series.log_density(x, *plain(outputs, scale))
+    torch.testing.assert_close(*values, rtol=1e-10, atol=1e-10)
+    fused, separate = (torch.autograd.grad((weights * value).sum(), (x, outputs)) for value in values)
+    for one, other in zip(fused, separate, strict=True):
+        # both promise gradients to 1e-7 of the largest entry
+        torch.testing.assert_close(one, other, rtol=0, atol=2e-7 * float(other.abs().max()))
+
+
+def test_the_density_of_outputs_has_the_limits_of_its_chain_and_leaves_neighbours_alone():
+    outputs, scale = draws(6, 1, 6).requires_grad_(), torch.ones(1, dtype=torch.float64)
+    x = torch.tensor([[0.0], [torch.inf], [torch.nan], [-1.0], [1.0], [2.0]], dtype=torch.float64)
+    value = log_density(x, outputs, scale)
+    torch.testing.assert_close(value, series.log_density(x, *chain_parameters(outputs, scale)), equal_nan=True)
+    (slopes,) = torch.autograd.grad(value[[0, 4, 5]].sum(), outputs)
+    (alone,) = torch.autograd.grad(log_density(x[[0, 4, 5]], outputs[[0, 4, 5]], scale).sum(), outputs)
+    torch.testing.assert_close(slopes, alone, rtol=0, atol=0)
+    assert not slopes[1:4].any()
+
+
+def test_parameters_of_a_decoded_chain_have_gradients_whoever_asks_first():
+    outputs, scale = draws(5, 2, 8).requires_grad_(), torch.tensor([1.0, 3.0])
+    law = DecodedChain(outputs, scale)
+    with torch.no_grad():
+        assert law.mean.shape == (5, 2)
+    x = torch.ones(5, 2, dtype=torch.float64)
+    tails = law.log_sf(x), series.log_survival(x, *plain(outputs, scale.double()))
+    slopes = [torch.autograd.grad(tail.sum(), outputs)[0] for tail in tails]
+    torch.testing.assert_close(*slopes, rtol=1e-6, atol=1e-9)
+    with torch.no_grad():
+        assert not DecodedChain(outputs, scale).rates.requires_grad

@@ -11,6 +11,8 @@ import pytest
 import torch
 from risk_models import model as latent_model
 from scipy import stats
+from signed_models import fit as signed_fit
+from signed_models import returns
 
 import phvae.risk
 from phvae import PHVAE
@@ -371,3 +373,26 @@ def test_resamples_of_a_mean_have_its_error():
     answer = bootstrap(model, x, 200).interval(lambda m: m.mean())[0]
     # one phase from a fixed origin: the fit is the mean, whose error is the deviation over the root of the rows
     assert answer["standard_error"] == pytest.approx(x.std() / 20, rel=6 / math.sqrt(400))
+
+
+def test_a_model_of_signed_columns_is_fitted_anew_to_each_resample():
+    x = pd.DataFrame(returns(), columns=["bond", "stock"])
+    fitted = signed_fit(x, support={"bond": "real", "stock": "real"}, n_phases=2)
+    again = bootstrap(fitted, x, n=40, processes=1, random_state=3)
+    rows = resampled(len(x), 3, 0)
+    own = again.models[0]
+    drawn = x.to_numpy()[rows]
+    assert own.settings_["loss_share"] == pytest.approx((drawn < 0).sum(0) / (drawn != 0).sum(0))
+    assert own.tail_record_.losses[1].largest == -drawn[:, 1].min()
+    assert own.scaler_.loss_share_.tolist() == own.settings_["loss_share"]
+    # the mean of the resamples' means is that of the rows, but for what 40 of them miss it by
+    answer = again.interval(lambda m: m.mean(tail="lower"))
+    for name, mean, error in zip(x, answer["value"], answer["standard_error"], strict=True):
+        assert error == pytest.approx(x[name].std() / math.sqrt(len(x)), rel=0.7)
+        assert mean == pytest.approx(-x[name].mean(), abs=error)
+    ends = again.interval(lambda m: m.sum(tail="lower").cvar(0.9))
+    assert ends["low"][0] < ends["value"][0] < ends["high"][0]
+    few = x.copy()
+    few.loc[few["bond"] < 0, "bond"] = -np.resize(np.arange(1, 8) / 100, (few["bond"] < 0).sum())
+    with pytest.raises(ValueError, match=r"^column 'bond' has 7 different negative values, too few to draw from"):
+        bootstrap(signed_fit(few, n_phases=2), few, n=40)

@@ -156,13 +156,8 @@ def test_whole_numbers_of_both_signs_are_values_unless_said_otherwise():
 
 
 def test_what_knows_no_signs_says_so():
-    from phvae.risk import bootstrap
-
-    model = fit(returns())
-    with pytest.raises(ValueError, match=r"^model has signed columns, and a bootstrap is of values >= 0"):
-        bootstrap(model, returns())
-    with pytest.raises(ValueError, match=r"one of them has negative values; give columns of losses only"):
-        model.sum()
+    with pytest.raises(ValueError, match=r"'x0' has negative values; give columns of losses only"):
+        fit(returns()).aggregate(0, frequency=10)
 
 
 def test_covariates_move_both_tails():

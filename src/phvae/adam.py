@@ -17,6 +17,7 @@ class _Lists(NamedTuple):
     means: list[Tensor]
     squares: list[Tensor]
     steps: list[Tensor]
+    counted: Tensor
 
 
 class FusedAdam(AdamW):
@@ -63,7 +64,7 @@ class FusedAdam(AdamW):
             return
         for lists, part in zip(self._lists, slopes, strict=True):
             first, second = lists.group["betas"]
-            torch._foreach_add_(lists.steps, 1)
+            lists.counted.add_(1)
             torch._fused_adamw_(
                 lists.parameters,
                 part,
@@ -87,12 +88,13 @@ class FusedAdam(AdamW):
         kinds = {(value.dtype, value.device) for value in self._every}
         if len(kinds) > 1 or any(value not in self.state for value in self._every):
             return []
-        return [
-            _Lists(
-                group,
-                group["params"],
-                *([self.state[value][name] for value in group["params"]] for name in ("exp_avg", "exp_avg_sq", "step")),
-            )
-            for group in self.param_groups
-            if group["params"]
-        ]
+        return [self._gathered_of(group) for group in self.param_groups if group["params"]]
+
+    def _gathered_of(self, group: dict[str, Any]) -> _Lists:
+        states = [self.state[value] for value in group["params"]]
+        # the counters of all parameters side by side: one addition counts a step
+        counted = torch.stack([state["step"] for state in states])
+        for state, own in zip(states, counted.unbind(), strict=True):
+            state["step"] = own
+        means, squares, steps = ([state[name] for state in states] for name in ("exp_avg", "exp_avg_sq", "step"))
+        return _Lists(group, group["params"], means, squares, steps, counted)

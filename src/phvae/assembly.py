@@ -11,12 +11,14 @@ from torch import Tensor
 
 from phvae import defaults
 from phvae import weights as weighing
+from phvae.batches import RowsInMemory
 from phvae.checkpoint import Place
 from phvae.decoders import PhaseTypeDecoder
 from phvae.history import EpochRecord, History
 from phvae.layout import Layout
 from phvae.observed import Cells
 from phvae.observed_start import fit_cells, representatives
+from phvae.outskirts import settle_prior
 from phvae.preprocessing import PositiveScaler, geometric_start
 from phvae.priors import ConditionalPrior, MixturePrior, Prior, StandardNormal
 from phvae.signed_decoders import SignedDecoder
@@ -134,6 +136,10 @@ def fit(
         except TrainingError as error:
             where = f"values are unit-free, rows are counted among the {len(rows)} that are not held out"
             raise TrainingError(f"{error} ({where})") from error
+        device = settings["device"]
+        table = RowsInMemory(x.to(device), None if counted is None else counted.to(device))
+        n_components = settle_prior(vae, table, seed=settings["seed"])
+        found |= {"n_components": n_components} if n_components else {}
     found |= {"smoothness": smoothness.tolist()}
     return Fitted(vae.cpu().eval(), translate.history(history), held_out_rows, found)
 

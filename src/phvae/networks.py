@@ -11,6 +11,9 @@ from torch.nn.functional import linear, silu
 
 from phvae import defaults
 
+# Inputs of a layer up to which products of a CPU with so few columns are slow.
+FEW_INPUTS = 16
+
 
 class Linear(nn.Linear):
     """Affine map whose first weights come from a generator of the caller's, never from another one.
@@ -176,7 +179,7 @@ class MLP(nn.Module):
         """What the last hidden layer says of inputs ``(..., inputs)``: what the head is given."""
         # without the calls of `nn.Module`, which cost a small batch as much as a layer
         for layer in self._layers:
-            x = silu(linear(x, layer.weight, layer.bias))
+            x = silu(linear(x, _laid_out(layer.weight), layer.bias))
         return x
 
     @torch.no_grad()
@@ -195,3 +198,12 @@ class MLP(nn.Module):
         held = copy.deepcopy(self)
         (held._layers[0] if held._layers else held.head).hold(values)
         return held
+
+
+def _laid_out(weight: Tensor) -> Tensor:
+    """The same weights; those of few inputs so laid out in memory that their slopes are a product with few rows.
+
+    On a CPU that takes a fourth of the time of the product with few columns, which the usual layout leads to.
+    """
+    few = weight.shape[1] <= FEW_INPUTS and weight.device.type == "cpu"
+    return weight.t().contiguous().t() if few else weight

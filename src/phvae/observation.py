@@ -23,12 +23,13 @@ def log_likelihood(law: Independent[TailedLaw], x: Tensor, layout: Layout) -> Te
     Returns:
         Float64, shape ``(..., n)``.
     """
-    lower, upper = layout.lower(x), layout.upper(x)
-    exact = lower == upper if layout.intervals else None
-    if exact is None or bool(exact.all()):
-        density: Tensor = law.log_prob(lower)
-        return density
-    columns = law.base_dist
+    columns, lower = law.base_dist, layout.lower(x)
+    if not layout.intervals:
+        return columns.log_prob(lower).sum(-1)
+    upper = layout.upper(x)
+    exact = lower == upper
+    if bool(exact.all()):
+        return columns.log_prob(lower).sum(-1)
     within = columns.log_interval(torch.where(exact, -torch.inf, lower), torch.where(exact, torch.inf, upper))
     if not bool(exact.any()):
         return within.sum(-1)
@@ -46,9 +47,10 @@ def representative(x: Tensor, layout: Layout, origin: Tensor) -> Tensor:
         layout: What their slices are.
         origin: Least value of each column, shape ``(D,)``, where an interval without lower end begins.
     """
-    lower, upper = layout.lower(x), layout.upper(x)
+    lower = layout.lower(x)
     if not layout.intervals:
         return lower
+    upper = layout.upper(x)
     begin = torch.maximum(lower, origin)
     end = torch.where(upper == torch.inf, begin, upper)
     # of equal ends the middle is the end, to the last bit

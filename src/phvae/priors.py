@@ -67,7 +67,8 @@ class StandardNormal(Prior):
 
     def divergence(self, posterior: Normal, z: Tensor) -> Tensor:
         """``Σ (mean² + variance - 1 - log variance) / 2`` for each row, whatever ``z``."""
-        return divergence_per_dimension(posterior).sum(-1)
+        divergence: Tensor = _Divergence.apply(posterior.loc, posterior.scale)  # type: ignore[no-untyped-call]
+        return divergence
 
 
 class MixturePrior(Prior):
@@ -191,23 +192,27 @@ class MovedPrior(Prior):
 
 def divergence_per_dimension(posterior: Normal) -> Tensor:
     """Divergence of each entry of a diagonal normal posterior from a standard normal entry, shape ``(n, d)``."""
-    divergence: Tensor = _Divergence.apply(posterior.loc, posterior.scale)  # type: ignore[no-untyped-call]
-    return divergence
+    return _divergences(posterior.loc, posterior.scale)
+
+
+def _divergences(mean: Tensor, deviation: Tensor) -> Tensor:
+    """``(mean² + deviation² - 1) / 2 - log deviation`` of each entry."""
+    return torch.addcmul(deviation * deviation, mean, mean).sub_(1.0).div_(2.0).sub_(deviation.log())
 
 
 class _Divergence(torch.autograd.Function):
-    """``(mean² + deviation² - 1) / 2 - log deviation`` with its slopes as they are: a third of the operations."""
+    """The sum of each row in float64, with its slopes as they are: a fifth of the operations."""
 
     @staticmethod
     def forward(ctx: Any, mean: Tensor, deviation: Tensor) -> Tensor:
         ctx.save_for_backward(mean, deviation)
-        squares = torch.addcmul(deviation * deviation, mean, mean).sub_(1.0)
-        return squares.div_(2.0).sub_(deviation.log())
+        return _divergences(mean, deviation).sum(-1, dtype=torch.float64)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, slope: Tensor) -> tuple[Tensor, Tensor]:
         mean, deviation = ctx.saved_tensors
+        slope = slope.to(mean.dtype)[..., None]
         return slope * mean, (deviation - deviation.reciprocal()).mul_(slope)
 
 

@@ -8,13 +8,12 @@ from torch import Tensor
 
 from phvae import defaults
 from phvae.decoders import PhaseTypeDecoder
+from phvae.decoders.chain import DecodedChain
 from phvae.distributions.checks import Numbers, as_tensor
 from phvae.distributions.located import Located
-from phvae.distributions.phase_type import SeriesPhaseType
 from phvae.distributions.tails import TailedLaw
 from phvae.distributions.two_sided import TwoSided
 from phvae.distributions.zero_atom import ZeroAtom
-from phvae.kernels.heads import chain_parameters
 
 __all__ = ["SignedDecoder", "chain_of"]
 
@@ -126,10 +125,7 @@ class SignedDecoder(PhaseTypeDecoder):
     def _columns(self, outputs: Tensor, origin: Tensor, scale: Tensor) -> TwoSided:
         m = self.n_phases
         gains, losses, odds = outputs.split((2 * m, 2 * m, 1), -1)
-        gain, loss = (
-            SeriesPhaseType._build(*chain_parameters(part.contiguous(), scale), validate_args=False)
-            for part in (gains, losses)
-        )
+        gain, loss = DecodedChain(gains, scale), DecodedChain(losses, scale)
         return TwoSided(odds[..., 0], loss, Located(gain, origin, validate_args=False), validate_args=False)
 
     def roughness(self, outputs: Tensor) -> Tensor:

@@ -8,14 +8,13 @@ from torch import Tensor
 
 from phvae import defaults
 from phvae.decoders import PhaseTypeDecoder
+from phvae.decoders.chain import DecodedChain
 from phvae.distributions.checks import Numbers, as_tensor, require_positive
 from phvae.distributions.located import Located
 from phvae.distributions.matrix_lognormal import MatrixLogNormal
 from phvae.distributions.matrix_pareto import MatrixPareto
 from phvae.distributions.matrix_weibull import MatrixWeibull
-from phvae.distributions.phase_type import SeriesPhaseType
 from phvae.distributions.time_transformed import TimeTransformed
-from phvae.kernels.heads import chain_parameters
 from phvae.signed_decoders import SignedDecoder
 
 __all__ = ["TransformedDecoder", "decoder_of", "family_of", "n_shapes", "shape_outputs", "shapes_of"]
@@ -100,9 +99,8 @@ class TransformedDecoder(PhaseTypeDecoder):
     def _columns(self, outputs: Tensor, origin: Tensor, scale: Tensor) -> Located:
         chain, shapes = outputs.split((2 * self.n_phases, self.n_outputs - 2 * self.n_phases), -1)
         # the time of the chain has no unit: the unit of the column is the scale of the transform
-        initial, rates = chain_parameters(chain, torch.ones_like(scale))
         shape, unit = shapes_of(self.family, shapes.double())
-        base = SeriesPhaseType._build(initial, rates, validate_args=False)
+        base = DecodedChain(chain, torch.ones_like(scale))
         return Located(self.family(base, shape, unit * scale, validate_args=False), origin, validate_args=False)
 
 

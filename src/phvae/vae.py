@@ -205,12 +205,15 @@ class VAE(GenerativeModel):
         if self.layout.truncated:
             fit = fit - self.log_acceptance(x, generator=generator)
         kl = _row_mean(self.prior_given(c).divergence(posterior, z).double())
+        return Terms(fit, kl, self._roughness(outputs, part) if penalty else fit.new_zeros(self.n_columns))
+
+    def _roughness(self, outputs: Tensor, part: tuple[int, int] | None) -> Tensor:
+        """The decoder's roughness at the first rows of a batch, shape ``(D,)``; `part` as in `terms`."""
         few = outputs[..., : ROUGHNESS_ROWS if part is None else max(0, ROUGHNESS_ROWS - part[0]), :, :]
-        rough = penalty and few.shape[-3] > 0
-        roughness = self.decoder.roughness(few) if rough else fit.new_zeros(self.n_columns)
-        if part is not None:
-            roughness = roughness * (few.shape[-3] / min(ROUGHNESS_ROWS, part[1]))
-        return Terms(fit, kl, roughness)
+        if not few.shape[-3]:
+            return outputs.new_zeros(self.n_columns, dtype=torch.float64)
+        roughness = self.decoder.roughness(few)
+        return roughness if part is None else roughness * (few.shape[-3] / min(ROUGHNESS_ROWS, part[1]))
 
     def log_likelihood(
         self, x: Tensor, *, n_importance: int = defaults.N_IMPORTANCE, generator: torch.Generator | None = None
@@ -324,4 +327,5 @@ def _draws(
     first, total = (0, len(mean)) if part is None else part
     shape = (*leading, total, mean.shape[-1])
     noise = torch.randn(shape, dtype=mean.dtype, device=mean.device, generator=generator)
-    return mean + posterior.scale * noise[..., first : first + len(mean), :]
+    noise = noise if part is None else noise[..., first : first + len(mean), :]
+    return torch.addcmul(mean, posterior.scale, noise)

@@ -8,13 +8,13 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from phvae import defaults
+from phvae.decoders.chain import DecodedChain
 from phvae.decoders.decoder import Decoder, require_positive
 from phvae.distributions.checks import Numbers, as_tensor
 from phvae.distributions.located import Located
-from phvae.distributions.phase_type import SeriesPhaseType
 from phvae.distributions.tails import TailedLaw
 from phvae.kernels import series
-from phvae.kernels.heads import SOFTPLUS_LINEAR, chain_parameters
+from phvae.kernels.heads import SOFTPLUS_LINEAR
 
 __all__ = ["PhaseTypeDecoder"]
 
@@ -114,8 +114,7 @@ class PhaseTypeDecoder(Decoder):
         return torch.cat((start.log(), steps + torch.log(-torch.expm1(-steps))), -1)
 
     def _columns(self, outputs: Tensor, origin: Tensor, scale: Tensor) -> TailedLaw:
-        initial, rates = chain_parameters(outputs, scale)
-        return Located(SeriesPhaseType._build(initial, rates, validate_args=False), origin, validate_args=False)
+        return Located(DecodedChain(outputs, scale), origin, validate_args=False)
 
     def roughness(self, outputs: Tensor) -> Tensor:
         """Roughness of the start logits and of the log rate steps across phases, as `phvae.start.roughness` has it.

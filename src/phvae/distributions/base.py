@@ -89,7 +89,9 @@ class AbsorptionTime(Composable, Distribution):
         return self._chosen(laws[index])
 
     def _broadcastable(self, name: str, value: Numbers) -> Tensor:
-        tensor = checks.as_tensor(name, value, like=self.initial).double()
+        # a tensor knows its device; a law that computes its parameters on demand is not asked for them
+        like = None if isinstance(value, Tensor) else self.initial
+        tensor = checks.as_tensor(name, value, like=like).double()
         try:
             if tensor.shape != self.batch_shape:
                 torch.broadcast_shapes(tensor.shape, self.batch_shape)

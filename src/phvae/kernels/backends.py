@@ -132,7 +132,7 @@ def _on_cpu(
     # numpy allocates and compares a small array several times faster than torch does
     outputs = (np.empty(rows), np.empty(kept), np.empty((kept, phases)), np.empty((kept, phases)))
     status = np.empty(rows, dtype=np.int8)
-    inputs = tuple(tensor.detach().contiguous().numpy() for tensor in (x, initial, rates, law))
+    inputs = tuple(tensor.contiguous().numpy(force=True) for tensor in (x, initial, rates, law))
     if method == "auto":
         contour: Any = cpu.contour_rows
         in_threads(rows, phases, lambda begin, end: contour(quantity, gradients, *inputs, begin, end, *outputs, status))

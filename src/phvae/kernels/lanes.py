@@ -14,10 +14,24 @@ from numba import extending
 from numba.core import cgutils
 from numba.extending import models, overload, register_model
 
-__all__ = ["LANES", "greater", "load", "magnitude", "root", "spread", "store"]
+__all__ = [
+    "LANES",
+    "choose_greater",
+    "greater",
+    "load",
+    "magnitude",
+    "nearest",
+    "power_of_two",
+    "root",
+    "spread",
+    "store",
+]
 
 LANES = 8
 _VECTOR = ir.VectorType(ir.DoubleType(), LANES)
+_WHOLE = ir.VectorType(ir.IntType(64), LANES)
+# Exponent of 1 and number of digits behind the point of a float64.
+_BIAS, _DIGITS = 1023, 52
 _NOTHING = ir.Constant(_VECTOR, ir.Undefined)
 # Products may be fused into sums; order and rounding are otherwise as written.
 _FLAGS = ("contract",)
@@ -89,6 +103,24 @@ def root(typing_context: Any, value: Any) -> Any:
     return _lanes(_lanes), _built_in("llvm.sqrt")
 
 
+@_intrinsic
+def nearest(typing_context: Any, value: Any) -> Any:
+    """The nearest whole numbers."""
+    return _lanes(_lanes), _built_in("llvm.rint")
+
+
+@_intrinsic
+def power_of_two(typing_context: Any, exponent: Any) -> Any:
+    """Powers of two for whole exponents between -1022 and 1023."""
+
+    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        # the exponent is written where a float64 keeps it
+        biased = builder.add(builder.fptosi(arguments[0], _WHOLE), ir.Constant(_WHOLE, [_BIAS] * LANES))
+        return builder.bitcast(builder.shl(biased, ir.Constant(_WHOLE, [_DIGITS] * LANES)), _VECTOR)
+
+    return _lanes(_lanes), emit
+
+
 def _built_in(name: str) -> Any:
     def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         kind = ir.FunctionType(_VECTOR, [_VECTOR])
@@ -105,6 +137,16 @@ def greater(typing_context: Any, one: Any, other: Any) -> Any:
         return builder.select(builder.fcmp_ordered(">", *arguments), *arguments)
 
     return _lanes(_lanes, _lanes), emit
+
+
+@_intrinsic
+def choose_greater(typing_context: Any, one: Any, other: Any, then: Any, otherwise: Any) -> Any:
+    """``then`` in the lanes where one is greater than the other, ``otherwise`` in the rest and where one is NaN."""
+
+    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.select(builder.fcmp_ordered(">", *arguments[:2]), *arguments[2:])
+
+    return _lanes(_lanes, _lanes, _lanes, _lanes), emit
 
 
 def _arithmetic(symbol: Any, instruction: str) -> None:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 from torch import Tensor
 
+from phvae import defaults
 from phvae.decoders import PhaseTypeDecoder
 from phvae.preprocessing import rounded
 from phvae.settings import device_of
@@ -211,7 +212,11 @@ def _trained(
 def _from_start(model: Any, x: Array, rows: NDArray[np.int64], seed: int) -> Refit:
     """A fit of the same settings and phases from the beginning; lower ends stay where they are."""
     again = clone(model).set_params(
-        origin=model.scaler_.origin_.tolist(), n_phases=model.settings_["n_phases"], random_state=seed, verbose=False
+        origin=model.scaler_.origin_.tolist(),
+        support=["real" if share else defaults.SUPPORT for share in model.scaler_.loss_share_],
+        n_phases=model.settings_["n_phases"],
+        random_state=seed,
+        verbose=False,
     )
     places, counts = np.unique(rows, return_counts=True)
     again.fit(x[places], sample_weight=counts)

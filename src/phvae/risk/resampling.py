@@ -99,7 +99,8 @@ def bootstrap(
     The rows of a resample are drawn with replacement, as many as there are. Lower ends of columns and numbers of phases
     stay; shares of exact zeros, records of the largest values and laws are those of the resample. Columns without a
     latent vector are fitted again by maximum likelihood from where they stand, all resamples together; networks are
-    trained on from their weights. The result follows from the seed, whatever the number of processes.
+    trained on from their weights, and models with signed columns are fitted anew. The result follows from the seed,
+    whatever the number of processes.
 
     Args:
         model: Fitted `phvae.PHVAE`.
@@ -120,11 +121,6 @@ def bootstrap(
     [11.9, 13.0, 15.2]
     """
     check_is_fitted(model)
-    if "loss_share" in model.settings_:
-        raise ValueError(
-            "model has signed columns, and a bootstrap is of values >= 0: fit it again yourself, to the rows that "
-            "phvae.risk.refit.resampled gives"
-        )
     if model.settings_.get("layout"):
         raise ValueError(
             "model was fitted with covariates, gaps, intervals or truncation, and a bootstrap draws rows of plain "
@@ -166,12 +162,14 @@ def _table_of_fit(model: Any, X: Any, sample_weight: Any) -> tuple[Array, Array 
             "sample_weight of the fit if it had one"
         )
     for j, name in enumerate(column_names(values.shape[1], model._columns)):
-        positive = values[values[:, j] > 0, j] if weights is None else values[(values[:, j] > 0) & (weights > 0), j]
-        if len(different := np.unique(positive)) < FEWEST_VALUES:
-            raise ValueError(
-                f"column {name!r} has {len(different)} different positive values, too few to draw from: a bootstrap "
-                f"takes at least {FEWEST_VALUES}"
-            )
+        seen = values[:, j] if weights is None else values[weights > 0, j]
+        sides = {"positive": seen > 0, "negative": seen < 0} if model.scaler_.loss_share_[j] else {"positive": seen > 0}
+        for side, there in sides.items():
+            if len(different := np.unique(seen[there])) < FEWEST_VALUES:
+                raise ValueError(
+                    f"column {name!r} has {len(different)} different {side} values, too few to draw from: a bootstrap "
+                    f"takes at least {FEWEST_VALUES}"
+                )
     return values, weights
 
 
@@ -188,11 +186,12 @@ def _fitted(model: Any, rows: Array, refit: Refit) -> Any:
     origin, scale, has_atom = (refit.tensors[f"decoder.{name}"].numpy() for name in ("origin", "scale", "has_atom"))
     again = copy.copy(model)
     again.settings_ = model.settings_ | refit.settings
-    again.vae_ = build(again.settings_, PositiveScaler.of(origin, scale, np.where(has_atom, 0.5, 0.0)))
+    losses = np.array(again.settings_.get("loss_share", np.zeros(len(scale))))
+    again.vae_ = build(again.settings_, PositiveScaler.of(origin, scale, np.where(has_atom, 0.5, 0.0), losses))
     again.vae_.load_state_dict(refit.tensors)
     again.vae_.eval()
-    again.scaler_ = PositiveScaler.of(origin, scale, refit.zero_share)
-    again.tail_record_ = TailRecord.of(rows)
+    again.scaler_ = PositiveScaler.of(origin, scale, refit.zero_share, losses)
+    again.tail_record_ = TailRecord.of(rows, None, losses > 0)
     return again
 
 

@@ -13,6 +13,7 @@ from phvae import assembly, defaults
 from phvae.checkpoint import Place
 from phvae.decoders import PhaseTypeDecoder
 from phvae.history import EpochRecord, History
+from phvae.outskirts import settle_prior
 from phvae.preprocessing import PositiveScaler
 from phvae.settings import resolve
 from phvae.start import fit_marginals, reachable
@@ -129,6 +130,7 @@ def fit_stream(
     history = History(())
     if settings["epochs"]:
         history = _train(model, vae, rows, found, smoothness, settings, checkpoint, resume, callback)
+        settings |= {"n_components": settle_prior(vae, rows, seed=settings["seed"]) or settings["n_components"]}
     vae = vae.cpu().eval()
     assembly.to_users_units(vae, found.scaler)
     model.settings_ = {**settings, "smoothness": smoothness.tolist()}
