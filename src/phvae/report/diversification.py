@@ -17,7 +17,7 @@ def diversification(subject: Subject, values: NDArray[np.float64]) -> Rows | Non
     """Expected shortfall of the sum of all columns at two levels; None for too many columns.
 
     Sums are those of the model's own tails. None as well for tails that are no phase-type laws, whose sums are drawn,
-    and for signed columns.
+    and for signed columns, whose sums take too long for a page.
 
     Args:
         subject: What the report is about.
