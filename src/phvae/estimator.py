@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from phvae import defaults, modelfile
 from phvae.blocks import BLOCK, Shard
 from phvae.checkpoint import Place
-from phvae.history import EpochRecord, History
+from phvae.history import EpochRecord, History, warn_of_short_training
 from phvae.in_memory import fit_table
 from phvae.inspection import phase_type
 from phvae.observing import observe, observed_rows, refuse_beside_stream
@@ -216,10 +216,12 @@ class PHVAE(Scored, ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMi
         if isinstance(X, ParquetStream):
             refuse_beside_stream({"sample_weight": sample_weight, "covariates": covariates, **beside})
             self.covariates_ = None
-            return fit_stream(self, X, checkpoint=checkpoint, resume=resume, callback=callback)
+            fit_stream(self, X, checkpoint=checkpoint, resume=resume, callback=callback)
+            warn_of_short_training(self)
+            return self
         table, cells, counts = observe(self, X, beside)
         weights = sample_weights(sample_weight, len(table.values))
-        return fit_table(
+        fit_table(
             self,
             table,
             weights,
@@ -230,6 +232,8 @@ class PHVAE(Scored, ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMi
             resume=resume,
             callback=callback,
         )
+        warn_of_short_training(self)
+        return self
 
     def sample(
         self,

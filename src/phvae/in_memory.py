@@ -1,8 +1,7 @@
 """A fit to a table in memory: the fit of `phvae.PHVAE`, from the table to the attributes of the estimator."""
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -17,16 +16,23 @@ from phvae.preprocessing import PositiveScaler, rounded
 from phvae.risk.record import TailRecord
 from phvae.settings import batch_size_of, resolve
 from phvae.supports import require_values, signed_settings
-from phvae.tables import DataError, Table
+from phvae.tables import Table, rows_as_given
 from phvae.weights import distinct_rows
 
 if TYPE_CHECKING:
     from phvae.estimator import PHVAE
 
-__all__ = ["fit_table"]
+__all__ = ["Given", "fit_table"]
 
 Array = NDArray[np.float64]
 Model = TypeVar("Model", bound="PHVAE")
+
+
+class Given(NamedTuple):
+    """Covariates that were read before: how, or None without any, and as what, shape ``(n, width)``."""
+
+    encoding: Covariates | None
+    numbers: Array
 
 
 def fit_table(
@@ -47,7 +53,7 @@ def fit_table(
         model: Estimator to fit.
         table: Its table.
         sample_weight: Weights of the rows.
-        covariates: What the law of the columns is conditioned on.
+        covariates: What the law of the columns is conditioned on: a table, or what one was read as.
         cells: What is known of the cells, where that is not their values.
         counts: Positions of the columns that are counts.
         checkpoint: File to keep the state of training in.
@@ -57,12 +63,13 @@ def fit_table(
     given, shape = model.get_params(), table.values.shape
     # a weight counts rows: what depends on their number is that of the rows they stand for
     n_rows = shape[0] if sample_weight is None else round(float(sample_weight.sum()))
-    encoding, c = read_covariates(covariates, table, sample_weight)
+    read = isinstance(covariates, Given)
+    encoding, c = covariates if read else read_covariates(covariates, table, sample_weight)
     known = table.values if cells is None else cells.rows(cells.layout)
     rows = np.concatenate((known, c), 1) if encoding else known
     places, weights = distinct_rows(rows, sample_weight, batch_size_of(given, n_rows, shape[1]))
     settings = resolve(given, n_rows, shape[1], len(places), c.shape[1])
-    with _rows_as_given(places):
+    with rows_as_given(places):
         if cells is None:
             values = table.values if len(places) == shape[0] and weights is None else table.values[places]
             scaler = PositiveScaler(model.origin, model.support).fit(values, table.names, weights)
@@ -103,10 +110,10 @@ def fit_table(
     return model
 
 
-def read_covariates(covariates: Any, table: Table, sample_weight: Array | None) -> tuple[Covariates | None, Array]:
-    """How the covariates of a table are read, and what they are read as, shape ``(n, width)``."""
+def read_covariates(covariates: Any, table: Table, sample_weight: Array | None) -> Given:
+    """How the covariates of a table are read, and what they are read as."""
     if covariates is None:
-        return None, np.zeros((len(table.values), 0))
+        return Given(None, np.zeros((len(table.values), 0)))
     encoding = Covariates.fit(covariates, len(table.values), sample_weight)
     for name in table.names or ():
         if encoding.named and name in encoding.names:
@@ -115,15 +122,4 @@ def read_covariates(covariates: Any, table: Table, sample_weight: Array | None) 
     # a row of weight zero is no row: it may have a level that no row has
     used = np.ones(len(numbers), bool) if sample_weight is None else sample_weight > 0
     numbers[used] = encoding.read(covariates, used)
-    return encoding, numbers
-
-
-@contextmanager
-def _rows_as_given(places: NDArray[np.int64]) -> Iterator[None]:
-    """What is wrong with a row is said of its number in the table."""
-    try:
-        yield
-    except DataError as error:
-        if error.row is None:
-            raise
-        raise DataError(error.what, int(places[error.row]), error.fault) from None
+    return Given(encoding, numbers)

@@ -13,7 +13,7 @@ from phvae.distributions.tails import TailedLaw, typical
 from phvae.observed import Cells
 from phvae.start import STRENGTHS, Marginals, Sketch, cells, fit_sketches, natural
 
-__all__ = ["ObservedColumn", "fit_cells", "log_observed", "observed_columns", "representatives"]
+__all__ = ["ObservedColumn", "fit_cells", "log_observed", "observed_columns", "representatives", "scores_of_cells"]
 
 Array = npt.NDArray[np.float64]
 
@@ -21,13 +21,25 @@ Array = npt.NDArray[np.float64]
 KEPT = 2000
 # Singles at either end of a group of neighbouring cells, and rows beyond a cell for each row in it.
 TOP, BOTTOM = 200, 80
+# Different bounds of a column up to which cells of equal bounds are averaged.
+MOST_BOUNDS = 20
 
 
 class ObservedColumn(NamedTuple):
-    """Cells of a column: points that stand for them and their weights, and their ends and bounds, (cells, 4)."""
+    """Cells of a column: points that stand for them and their weights, and their ends and bounds, (cells, 4).
+
+    ``place`` says which of the cells stands for that of each row, shape ``(n,)``; -1 where a row says nothing.
+    """
 
     sketch: Sketch
     ends: Array
+    place: npt.NDArray[np.int64]
+
+    def masses(self, counts: npt.NDArray[np.int64]) -> Array:
+        """Weight of the cells, shape ``(B, cells)``, where the rows count so often, ``(B, n)``."""
+        used = self.place >= 0
+        where = self.place[used]
+        return np.stack([np.bincount(where, weights=row[used], minlength=len(self.ends)) for row in counts])
 
 
 def fit_cells(data: Cells, *, n_phases: int = 10, weights: Array | None = None) -> Marginals:
@@ -48,7 +60,7 @@ def fit_cells(data: Cells, *, n_phases: int = 10, weights: Array | None = None) 
     """
     columns = observed_columns(data, weights)
     sketches, ends = [column.sketch for column in columns], [column.ends for column in columns]
-    return fit_sketches(sketches, n_phases, STRENGTHS, ends=ends, scores=_scores)
+    return fit_sketches(sketches, n_phases, STRENGTHS, ends=ends, scores=scores_of_cells)
 
 
 def observed_columns(data: Cells, weights: Array | None = None) -> list[ObservedColumn]:
@@ -76,40 +88,56 @@ def _column(data: Cells, j: int, weights: Array | None) -> ObservedColumn:
     used = np.where(exact, lower > 0, (lower > first) | (upper < last)) & (mass > 0)
     ends = np.stack((lower, upper, first, last), 1)[used]
     points = representatives(data)[used, j]
-    distinct, place = np.unique(ends, axis=0, return_inverse=True)
-    total: Array = np.bincount(place.reshape(-1), weights=mass[used]).astype(np.float64)
+    distinct, inverse = np.unique(ends, axis=0, return_inverse=True)
+    total: Array = np.bincount(inverse.reshape(-1), weights=mass[used]).astype(np.float64)
     stands = np.zeros(len(distinct))
-    stands[place.reshape(-1)] = points
+    stands[inverse.reshape(-1)] = points
     order = np.argsort(stands, kind="stable")
     stands, distinct, total = stands[order], distinct[order], total[order]
+    place = np.full(len(lower), -1)
+    place[used] = np.argsort(order)[inverse.reshape(-1)]
     if len(stands) > KEPT:
-        stands, distinct, total = _thinned(stands, distinct, total)
-    return ObservedColumn(Sketch(stands, total), distinct)
+        stands, distinct, total, group = _thinned(stands, distinct, total)
+        place[used] = group[place[used]]
+    return ObservedColumn(Sketch(stands, total), distinct, place)
 
 
-def _thinned(points: Array, ends: Array, mass: Array) -> tuple[Array, Array, Array]:
-    """Fewer cells: of neighbours of one kind with the same bounds, one of mean ends and the weight of all."""
+def _thinned(points: Array, ends: Array, mass: Array) -> tuple[Array, Array, Array, npt.NDArray[np.int64]]:
+    """Fewer cells: of neighbours of one kind with the same bounds, one of mean ends and the weight of all.
+
+    Beside them, which of these each cell has become.
+    """
     exact = ends[:, 0] == ends[:, 1]
     kind = exact + 2 * np.isfinite(ends[:, 0]) + 4 * np.isfinite(ends[:, 1])
     keys = np.column_stack((kind, ends[:, 2:]))
     groups, group = np.unique(keys, axis=0, return_inverse=True)
+    averaged = len(groups) <= MOST_BOUNDS
+    if not averaged:
+        groups, group = np.unique(kind, return_inverse=True)
     parts = []
-    if len(groups) > 20:
-        # bounds of so many kinds are not averaged: every cell of neighbours is the one in their middle
-        firsts = cells(mass, top=TOP, bottom=BOTTOM)
-        middles = (firsts + np.append(firsts[1:], len(mass)) - 1) // 2
-        return points[middles], ends[middles], np.add.reduceat(mass, firsts)
+    joined, found = np.empty(len(mass), np.int64), 0
     for number in range(len(groups)):
         own = np.flatnonzero(group.reshape(-1) == number)
         firsts = cells(mass[own], top=TOP, bottom=BOTTOM)
         total = np.add.reduceat(mass[own], firsts)
-        # infinite ends are the same in the whole group
-        mean = np.add.reduceat(mass[own, None] * ends[own], firsts) / total[:, None]
-        middle = np.add.reduceat(mass[own] * points[own], firsts) / total
-        parts.append((middle, mean, total))
+        if averaged:
+            # infinite ends are the same in the whole group
+            mean = np.add.reduceat(mass[own, None] * ends[own], firsts) / total[:, None]
+            parts.append((np.add.reduceat(mass[own] * points[own], firsts) / total, mean, total))
+        else:
+            # bounds of so many kinds are not averaged: every cell of neighbours is the one in their middle
+            middles = own[(firsts + np.append(firsts[1:], len(own)) - 1) // 2]
+            parts.append((points[middles], ends[middles], total))
+        joined[own] = found + _numbered(firsts, len(own))
+        found += len(firsts)
     points, ends, mass = (np.concatenate(part) for part in zip(*parts, strict=True))
     order = np.argsort(points, kind="stable")
-    return points[order], ends[order], mass[order]
+    return points[order], ends[order], mass[order], np.argsort(order)[joined]
+
+
+def _numbered(firsts: npt.NDArray[np.int64], n: int) -> npt.NDArray[np.int64]:
+    """In which of the stretches that begin at these places each of ``n`` is."""
+    return np.searchsorted(firsts, np.arange(n), side="right") - 1
 
 
 def log_observed(law: AbsorptionTime | TailedLaw, ends: Tensor) -> Tensor:
@@ -123,8 +151,11 @@ def log_observed(law: AbsorptionTime | TailedLaw, ends: Tensor) -> Tensor:
     return torch.where(exact, law.log_prob(points), within) - law.log_interval(first, last)
 
 
-def _scores(ends: Tensor, point: Tensor) -> tuple[Tensor, Tensor]:
-    """Log-likelihood of every cell (P, c) from its ends and bounds (P, c, 4), and its gradient (P, c, 2m)."""
+def scores_of_cells(ends: Tensor, point: Tensor) -> tuple[Tensor, Tensor]:
+    """Log-likelihood of every cell (P, c) from its ends and bounds (P, c, 4), and its gradient (P, c, 2m).
+
+    Both as `phvae.start.climb` asks for them.
+    """
     # a copy of the law for every cell makes the gradient come out per cell
     own = point[:, None].expand(*ends.shape[:2], point.shape[-1]).clone().requires_grad_()
     value = log_observed(SeriesPhaseType._build(*natural(own), validate_args=False), ends)

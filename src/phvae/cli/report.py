@@ -32,10 +32,7 @@ def report(
     events_per_period: Annotated[
         float | None, typer.Option(metavar="NUMBER", help="Rows per period; without it, periods are counted in rows.")
     ] = None,
-    layers: Annotated[
-        list[str] | None,
-        typer.Option("--layer", metavar="LIMITxsATTACHMENT", help="Layer to price, such as 10xs20; may be repeated."),
-    ] = None,
+    layers: options.Layers = None,
     splice: options.Splice = None,
     tail: Annotated[
         str,
@@ -68,7 +65,7 @@ def report(
     asked: dict[str, Any] = {
         "levels": options.as_numbers("level", level),
         "periods": options.as_numbers("periods", periods),
-        "layers": [_layer(text) for text in layers or ()],
+        "layers": [options.as_layer(text) for text in layers or ()],
         "events_per_period": events_per_period,
         "splice": splice,
         "tail": tail,
@@ -121,15 +118,6 @@ def report(
 def register(app: typer.Typer) -> None:
     """Add the command."""
     app.command()(command(report))
-
-
-def _layer(text: str) -> tuple[float, float]:
-    """A layer from its text: 10xs20 is 10 in excess of 20."""
-    limit, found, attachment = text.replace(" ", "").partition("xs")
-    try:
-        return float(limit), float(attachment) if found else 0.0
-    except ValueError:
-        raise ValueError(f"layer = {text!r}; give limit and attachment, such as 10xs20") from None
 
 
 def _name(table: str) -> str:

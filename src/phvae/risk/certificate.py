@@ -7,6 +7,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from phvae.history import training_note
 from phvae.risk.column import ColumnLaw
 from phvae.risk.decided import exceedance_tests
 from phvae.risk.exceedances import Clustering, ExceedanceTest, clustering
@@ -97,12 +98,14 @@ class TailCertificate:
     tested: Which rows the exceedance tests are of.
     n_tested: How many rows these are.
     kind: Kind of table that `frame` is.
+    training: A sentence where the fit was trained too short for the errors of answers to be all there is; else None.
     """
 
     columns: tuple[ColumnCertificate, ...]
     tested: Literal["none", "training rows", "given rows"]
     n_tested: int
     kind: str
+    training: str | None = None
 
     @property
     def frame(self) -> Any:
@@ -113,10 +116,11 @@ class TailCertificate:
     def to_dict(self) -> dict[str, Any]:
         """The certificate as JSON values; None stands for a number that does not exist or is infinite."""
         columns = [_plain({**vars(column)}) for column in self.columns]
-        return {"tested": self.tested, "n_tested": self.n_tested, "columns": columns}
+        return {"tested": self.tested, "n_tested": self.n_tested, "training": self.training, "columns": columns}
 
     def __str__(self) -> str:
-        return "\n".join([f"Tail certificate; {TESTED[self.tested].format(self.n_tested)}.", *map(str, self.columns)])
+        lines = [f"Tail certificate; {TESTED[self.tested].format(self.n_tested)}.", *map(str, self.columns)]
+        return "\n".join(lines if self.training is None else [*lines, self.training])
 
 
 def certify(model: Any, rows: SeenRows | None = None, tail: Tail = "upper") -> TailCertificate:
@@ -148,7 +152,8 @@ def certify_sides(model: Any, rows: SeenRows | None, sides: Sequence[tuple[int, 
     if rows is not None:
         tested = "training rows" if rows.of_the_fit else "given rows"
     columns = [_certify_column(model, mirrored if lower else fitted, j, rows) for j, lower in sides]
-    return TailCertificate(tuple(columns), tested, 0 if rows is None else rows.n_rows, fitted.kind)
+    n_tested = 0 if rows is None else rows.n_rows
+    return TailCertificate(tuple(columns), tested, n_tested, fitted.kind, training_note(model))
 
 
 def _certify_column(model: Any, fitted: Fitted, position: int, rows: SeenRows | None) -> ColumnCertificate:
