@@ -13,9 +13,9 @@ from phvae.cli import run
 from phvae.datasets import Pareto
 from phvae.report import tail_report
 from phvae.report.backtest import counts_between
-from phvae.report.curves import Survival, hill
+from phvae.report.curves import Survival
+from phvae.report.empirical import Values, hill
 from phvae.report.page import KINDS, look_up
-from phvae.report.tables import tail_mean, value_at_risk
 
 LEVELS = [0.9, 0.99]
 RTOL = 0.05
@@ -112,7 +112,7 @@ def test_what_adding_up_saves_is_the_answer_for_the_sum(report):
     assert values == total.diversification(levels)["value"].tolist()
     for row in found:
         assert sum(part["value"] for part in row["parts"]) == pytest.approx(row["sum"]["value"], rel=2 * RTOL)
-        assert row["data"] == tail_mean(-np.sort(-risk_models.table().sum(1)), row["level"])
+        assert row["data"] == Values(risk_models.table().sum(1)).tail_mean(row["level"])
 
 
 def test_every_cell_of_the_page_is_its_number(report, html):
@@ -187,10 +187,10 @@ def test_hill_and_survival_agree_on_a_power_tail():
 
 def test_empirical_measures_are_those_of_the_rows():
     x = np.arange(100.0, 0.0, -1)
-    assert value_at_risk(x, 0.95) == np.quantile(x, 0.95)
-    assert tail_mean(x, 0.95) == x[:5].mean()
+    assert Values(x).quantile(0.95) == np.quantile(x, 0.95)
+    assert Values(x).tail_mean(0.95) == x[:5].mean()
     # CVaR is the mean of the quantiles beyond the level
-    assert tail_mean(x, 0.955) == pytest.approx((x[:4].sum() + 0.5 * x[4]) / 4.5)
+    assert Values(x).tail_mean(0.955) == pytest.approx((x[:4].sum() + 0.5 * x[4]) / 4.5)
 
 
 def test_probabilities_of_draws_of_the_law_are_even():

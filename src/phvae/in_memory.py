@@ -97,7 +97,8 @@ def fit_table(
         progress=None if model.verbose else False,
     )
     assembly.to_users_units(vae, scaler)
-    model.settings_ = settings | found | ({"counts": list(counts)} if counts else {})
+    cut = [] if cells is None else cells.cut(counts)
+    model.settings_ = settings | found | ({"counts": list(counts)} if counts else {}) | ({"cut": cut} if cut else {})
     model.scaler_, model.vae_, model.history_ = scaler, vae, history
     signed = scaler.loss_share_ > 0
     seen = table.values if cells is None else cells.seen(counts, signed)

@@ -77,6 +77,18 @@ class Cells(NamedTuple):
                 values[:, j] = -_nearest(-upper, -lower, -values[:, j])
         return values
 
+    def cut(self, counts: Sequence[int] = ()) -> list[int]:
+        """Positions of columns in which some cell is neither a value, a count nor missing, or is seen within bounds."""
+        width = np.where(np.isin(np.arange(self.lower.shape[1]), counts), 1.0, 0.0)
+        # the count 0 stands for all below a half
+        low = np.where((width > 0) & (self.upper == 0.5) & (self.lower == -np.inf), -0.5, self.lower)
+        gap = (low == -np.inf) & (self.upper == np.inf)
+        found = ~(gap | (self.upper - low == width)).all(0)
+        for bound in (self.entry, self.exit):
+            if bound is not None:
+                found |= np.isfinite(bound).any(0)
+        return [int(j) for j in np.flatnonzero(found)]
+
     def rows(self, layout: Layout) -> Array:
         """Rows as a layout has them, shape ``(n, layout.width)`` without covariates."""
         parts = [self.lower]

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from phvae.tables import DataError
 
-__all__ = ["distinct_rows", "mean", "median", "sample_weights"]
+__all__ = ["copies", "distinct_rows", "mean", "median", "repeated", "sample_weights"]
 
 Array = NDArray[np.float64]
 
@@ -85,3 +85,27 @@ def median(values: Array, weights: Array | None) -> float:
     middle = counted[-1] / 2
     low, high = (values[order[np.searchsorted(counted, middle, side=side)]] for side in ("left", "right"))
     return float(low / 2 + high / 2)
+
+
+def copies(weights: Array) -> NDArray[np.int64]:
+    """Whole numbers of copies whose running sums are those of weights, rounded.
+
+    >>> copies(np.array([1.0, 2.0, 0.4, 0.4])).tolist()
+    [1, 2, 0, 1]
+    """
+    until: NDArray[np.int64] = np.rint(np.cumsum(weights)).astype(np.int64)
+    times: NDArray[np.int64] = until - np.concatenate([np.zeros(1, np.int64), until[:-1]])
+    return times
+
+
+def repeated(x: Array, weights: Array) -> Array:
+    """Values, largest first, as often as their weights say, the largest one at least once.
+
+    >>> repeated(np.array([1.0, 5.0, 3.0]), np.array([2.0, 0.4, 1.0])).tolist()
+    [5.0, 3.0, 1.0, 1.0]
+    """
+    order = np.argsort(-x, kind="stable")
+    order = order[weights[order] > 0]
+    times = copies(weights[order])
+    times[:1] = np.maximum(times[:1], 1)
+    return np.repeat(x[order], times)

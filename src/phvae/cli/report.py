@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from phvae import defaults
-from phvae.cli import options
+from phvae.cli import beside, options
 from phvae.cli.talk import Talk, command
 
 if TYPE_CHECKING:
@@ -34,6 +34,10 @@ def report(
     ] = None,
     layers: options.Layers = None,
     splice: options.Splice = None,
+    tail: Annotated[
+        str,
+        typer.Option(metavar="TAIL", help="both, upper or lower tail of signed columns; lower: of minus them."),
+    ] = "both",
     unit: Annotated[str, typer.Option(help="Unit of the columns, for tables and axes.")] = "",
     title: Annotated[str | None, typer.Option(help="Heading of the page.")] = None,
     rtol: Annotated[
@@ -41,10 +45,19 @@ def report(
     ] = defaults.REPORT_RTOL,
     where: options.Where = None,
     missing: options.Missing = "error",
+    weights: options.Weights = None,
+    lower: beside.Lower = None,
+    upper: beside.Upper = None,
+    censored: beside.Censored = None,
+    entry: beside.Entry = None,
+    exit: beside.Exit = None,
     delimiter: options.Delimiter = None,
     decimal: options.Decimal = ".",
 ) -> None:
-    """Write a page about the tails of a model: verdicts, risk measures, pictures, dependence, back-test."""
+    """Write a page about the tails of a model: verdicts, risk measures, pictures, dependence, back-test.
+
+    What is said of weights and cells holds for both tables, which then have the same columns for it.
+    """
     if output.suffix == ".json":
         raise ValueError(f"output = '{output}': this is where its numbers go; end the name of the page in .html")
     for place in (output, output.with_suffix(".json")):
@@ -55,29 +68,41 @@ def report(
         "layers": [options.as_layer(text) for text in layers or ()],
         "events_per_period": events_per_period,
         "splice": splice,
+        "tail": tail,
         "unit": unit,
         "title": title,
         "rtol": rtol,
         "model_name": model.name,
+        "data_name": _name(data),
     }
+    given = {"lower": lower, "upper": upper, "censored": censored, "entry": entry, "exit": exit}
+    known = beside.known_of(given, missing)
     loaded = options.load(talk, model)
+    own = None if loaded._columns is None else [options.quoted(str(name)) for name in loaded._columns]
 
-    def rows(table: str) -> Any:
-        return options.read(
+    def rows(table: str) -> tuple[Any, dict[str, Any]]:
+        sheet = options.read(
             talk,
             table,
-            columns=None if loaded._columns is None else [options.quoted(str(name)) for name in loaded._columns],
+            columns=known.beside(own),
             where=where,
             missing=missing,
+            weights=weights,
             delimiter=delimiter,
             decimal=decimal,
         )
+        X, told = known.split(sheet)
+        return sheet, {"X": X, "sample_weight": sheet.weights, "beside": told}
 
-    sheet = rows(data)
+    sheet, told = rows(data)
     if held_out is not None:
-        asked |= {"held_out": rows(held_out).table, "held_out_name": _name(held_out)}
+        fresh, of_fresh = rows(held_out)
+        from phvae.risk.seen import SeenRows
+
+        with fresh.named():
+            asked |= {"held_out": SeenRows.of(loaded, **of_fresh), "held_out_name": _name(held_out)}
     with talk.working("integrating tails"), sheet.named():
-        found = loaded.report(sheet.table, data_name=_name(data), **asked)
+        found = loaded.report(told["X"], sample_weight=told["sample_weight"], **told["beside"], **asked)
     with talk.working("drawing"):
         numbers = found.write(output)
     verdicts = {column["name"]: column["verdict"] for column in found.numbers["verdicts"]}

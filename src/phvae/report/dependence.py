@@ -1,5 +1,6 @@
 """How columns hang together, in the data and in the model: rank correlation, and extremes that come together."""
 
+import math
 from itertools import combinations
 from typing import Any
 
@@ -23,24 +24,45 @@ MOST_PAIRS = 6
 
 
 def dependence(subject: Subject) -> dict[str, Any] | None:
-    """Kendall's tau of all pairs, and co-exceedance of the most dependent ones; None for a single column."""
+    """Kendall's tau of all pairs, and co-exceedance of the most dependent ones; None for a single column.
+
+    Data are the rows of which every cell is a value.
+    """
     if len(subject.names) < 2:
         return None
-    values = subject.values[~np.isnan(subject.values).any(1)]
-    observed = _untied_tau(values)
+    values = subject.rows.complete()
+    observed = _untied_tau(values) if len(values) > 1 else np.full((len(subject.names),) * 2, np.nan)
     model = rows_of(subject.model.kendall_tau(rtol=subject.drawn_rtol))
     pairs = list(combinations(range(len(subject.names)), 2))
-    kendall = [
-        {**_names(subject, pair), "data": float(observed[pair]), "model": estimate(row)}
-        for pair, row in zip(pairs, model, strict=True)
+    kendall: Rows = [
+        {"column": subject.names[i], "other": subject.names[j], "data": float(observed[i, j]), "model": estimate(row)}
+        for (i, j), row in zip(pairs, model, strict=True)
     ]
-    drawn = sorted(sorted(pairs, key=lambda pair: -abs(observed[pair]))[:MOST_PAIRS])
-    levels = sorted(level for level in CHI_LEVELS if len(values) * (1 - level) >= 10) or [CHI_LEVELS[0]]
-    chi = [row for pair in drawn for row in _chi(subject, pair, values, levels)]
+    # where the data have none the model says which pairs are the most dependent
+    strength = {
+        pair: abs(row["model"]["value"] if np.isnan(observed[pair]) else observed[pair])
+        for pair, row in zip(pairs, kendall, strict=True)
+    }
+    drawn = sorted(sorted(pairs, key=lambda pair: -strength[pair])[:MOST_PAIRS])
+    # without data all levels of the model
+    fewest = 10 if len(values) else 0
+    levels = sorted(level for level in CHI_LEVELS if len(values) * (1 - level) >= fewest) or [CHI_LEVELS[0]]
+    places = {(side.position, side.minus) for side in subject.sides}
+    chi = [
+        row
+        for pair in drawn
+        for minus in (False, True)
+        if {(j, minus) for j in pair} <= places
+        for row in _chi(subject, pair, minus, values, levels)
+    ]
     return {
         "columns": subject.names,
+        "n": len(values),
+        "n_rows": subject.rows.n_rows,
+        "bounded": bool(subject.rows.bounded.any()),
         "kendall": kendall,
         "n_pairs": len(pairs),
+        "n_drawn": len(drawn),
         "chi": chi,
         "sum": diversification(subject, values),
     }
@@ -56,33 +78,34 @@ def _untied_tau(values: Array) -> Array:
     return np.asarray(kendall_tau(values) * np.sqrt(np.outer(shares, shares)))
 
 
-def _chi(subject: Subject, pair: tuple[int, int], values: Array, levels: list[float]) -> Rows:
-    """``P(both exceed their quantile) / (1 - level)`` in data and model."""
-    answer = rows_of(subject.model.coexceedance(levels, list(pair), rtol=subject.drawn_rtol))
-    rows, n = [], len(values)
+def _chi(subject: Subject, pair: tuple[int, int], minus: bool, values: Array, levels: list[float]) -> Rows:
+    """``P(both exceed their quantile) / (1 - level)`` in data and model, of the columns or of minus them."""
+    tail = "lower" if minus else "upper"
+    answer = rows_of(subject.model.coexceedance(levels, list(pair), tail=tail, rtol=subject.drawn_rtol))
+    x = -values[:, pair] if minus else values[:, pair]
+    rows, n = [], len(x)
     for row in answer:
         level = float(row["level"])
-        together = int((values[:, pair] > np.quantile(values[:, pair], level, axis=0)).all(1).sum())
+        together = int((x > np.quantile(x, level, axis=0)).all(1).sum()) if n else 0
         # Clopper and Pearson: what shares of rows are not at odds with this count
-        tail = (1 - CONFIDENCE) / 2
-        low = float(stats.beta.ppf(tail, together, n - together + 1)) if together else 0.0
-        high = float(stats.beta.ppf(1 - tail, together + 1, n - together)) if together < n else 1.0
+        reach = (1 - CONFIDENCE) / 2
+        low = float(stats.beta.ppf(reach, together, n - together + 1)) if together else 0.0
+        high = float(stats.beta.ppf(1 - reach, together + 1, n - together)) if together < n else 1.0
+        if not n:
+            low = high = math.nan
         rows.append(
             {
-                **_names(subject, pair),
+                "column": str(row["column"]),
+                "other": str(row["other"]),
                 "level": level,
                 "joint": estimate(row),
                 "chi": float(row["value"]) / (1 - level),
-                "expected": n * float(row["value"]),
-                "observed": together,
-                "data": together / n / (1 - level),
+                "expected": n * float(row["value"]) if n else None,
+                "observed": together if n else None,
+                "data": together / n / (1 - level) if n else math.nan,
                 "low": low / (1 - level),
                 "high": min(high / (1 - level), 1.0),
                 "in_table": level in TABLE_LEVELS or level == max(levels),
             }
         )
     return rows
-
-
-def _names(subject: Subject, pair: tuple[int, int]) -> dict[str, str]:
-    return {"column": subject.names[pair[0]], "other": subject.names[pair[1]]}

@@ -3,18 +3,18 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-import torch
-
 from phvae import __version__
 from phvae.checkpoint import fingerprint
-from phvae.report.backtest import backtest
+from phvae.report.backtest import backtest, zero_shares
 from phvae.report.curves import tail_curves
 from phvae.report.dependence import dependence
+from phvae.report.known import cells, notes
 from phvae.report.subject import Rows, Subject
 from phvae.report.tables import layer_rows, return_rows, risk_rows
 from phvae.report.wording import plain
+from phvae.risk.certificate import certify_sides
 from phvae.risk.estimate import CONFIDENCE
+from phvae.risk.seen import SeenRows
 
 __all__ = ["report_numbers"]
 
@@ -26,8 +26,7 @@ VERDICTS = ("unsupported", "caution", "supported")
 
 def report_numbers(
     subject: Subject,
-    X: Any,
-    held_out: Any,
+    held_out: SeenRows | None,
     *,
     names: Mapping[str, str | None],
     unit: str,
@@ -38,12 +37,11 @@ def report_numbers(
 ) -> dict[str, Any]:
     """The numbers of a report; arguments as in `phvae.report.tail_report`."""
     model = subject.model
-    tested = X if held_out is None else held_out
-    certificate = model.tail_certificate(tested)
+    tested = subject.rows if held_out is None else held_out
+    certificate = certify_sides(model, tested, [(side.position, side.minus) for side in subject.sides])
     verdicts = certificate.to_dict()["columns"]
-    order = sorted(range(len(verdicts)), key=lambda j: VERDICTS.index(verdicts[j]["verdict"]))
+    order = sorted(range(len(verdicts)), key=lambda place: VERDICTS.index(verdicts[place]["verdict"]))
     drawn = sorted(order[:MOST_DRAWN])
-    rows = model._read(tested, reset=False).values
     found = {
         "title": names.get("title") or "Tail-risk report",
         "unit": unit,
@@ -51,11 +49,16 @@ def report_numbers(
         "confidence": CONFIDENCE,
         "rtol": subject.rtol,
         "splice": subject.splice,
+        "has_gpd": any(tail is not None for tail in subject.tails),
         "has_truth": any(law is not None for law in subject.truth),
         "model": {"name": names.get("model"), **_of_model(model)},
-        "data": {"name": names.get("data"), **_of_rows(subject.values, model)},
-        "held_out": None if held_out is None else {"name": names.get("held_out"), **_of_rows(rows, model)},
+        "data": {"name": names.get("data"), **_of_rows(subject.rows)},
+        "held_out": None if held_out is None else {"name": names.get("held_out"), **_of_rows(held_out)},
+        "n_columns": len(subject.names),
+        "signed": any(side.minus for side in subject.sides),
         "columns": _columns(subject),
+        "cells": cells(subject),
+        "notes": notes(subject),
         "verdicts": verdicts,
         "risk": risk_rows(subject, levels),
         "returns": {
@@ -64,7 +67,7 @@ def report_numbers(
         },
         "layers": layer_rows(subject, layers, events_per_period) if layers else [],
         "dependence": dependence(subject),
-        "backtest": backtest(subject, certificate, rows),
+        "backtest": backtest(subject, certificate, tested),
         "training": {
             **model.history_.to_dict(),
             "best_epoch": model.history_.best_epoch,
@@ -89,25 +92,25 @@ def _of_model(model: Any) -> dict[str, Any]:
     }
 
 
-def _of_rows(values: Any, model: Any) -> dict[str, Any]:
-    digest = fingerprint(torch.from_numpy(np.require(values, requirements=["C", "W"])))
-    return {"n_rows": len(values), "fingerprint": digest, "of_the_fit": digest == model.fingerprint_}
+def _of_rows(rows: SeenRows) -> dict[str, Any]:
+    return {"n_rows": rows.n_rows, "fingerprint": rows.digest, "of_the_fit": rows.of_the_fit}
 
 
 def _columns(subject: Subject) -> Rows:
-    """Counts, zeros, mean and largest value of every column, with the mean of the model."""
+    """Counts, zeros, mean and largest value of every side, with the mean of the model."""
     rows = []
-    for position, answer in enumerate(subject.ask(lambda losses: losses.mean())):
-        x = subject.column(position)
+    answers = subject.ask(lambda losses: losses.mean())
+    for place, (side, data, answer) in enumerate(zip(subject.sides, subject.data, answers, strict=True)):
         rows.append(
             {
-                "name": subject.names[position],
-                "n": len(x),
-                "zero_share": float((x == 0).mean()),
-                "median": float(np.median(x)),
-                "mean": float(x.mean()),
+                "name": side.name,
+                "n": data.n,
+                "zero_share": data.zero_share,
+                "model_zero_share": zero_shares(subject, place)[1],
+                "median": data.median,
+                "mean": data.mean,
                 "model_mean": answer["value"],
-                "largest": float(x[0]),
+                "largest": data.largest,
             }
         )
     return rows

@@ -24,16 +24,18 @@ MARK: dict[str, Any] = {"color": COLOURS["trust"], "lw": 1.0, "ls": (0, (2, 2))}
 
 
 def column_pictures(curves: Mapping[str, Any], name: str, unit: str) -> dict[str, str]:
-    """The five pictures of one column, by name."""
+    """The five pictures of one tail, by name; those that the rows leave open are left out."""
     column = curves["column"]
     amount = f"{column} [{unit}]" if unit else str(column)
     drawn = {
         "survival": (_survival(curves, amount), "Probability of exceeding x, both axes logarithmic"),
-        "qq": (_quantiles(curves["qq"], amount), "Largest values beside the model's quantiles"),
-        "pp": (_probabilities(curves["pp"]), "Exceedance probabilities by rank beside those of the model"),
         "excess": (_mean_excess(curves, amount), "Mean excess over thresholds"),
-        "hill": (_hill(curves["hill"]), "Hill's estimate of the tail index"),
     }
+    if len(curves["qq"]["data"]):
+        drawn["qq"] = (_quantiles(curves["qq"], amount), "Largest values beside the model's quantiles")
+        drawn["pp"] = (_probabilities(curves["pp"]), "Exceedance probabilities by rank beside those of the model")
+    if len(curves["hill"]["k"]):
+        drawn["hill"] = (_hill(curves["hill"]), "Hill's estimate of the tail index")
     return {kind: svg(ax, f"{name}-{kind}", f"{words}, column {column}") for kind, (ax, words) in drawn.items()}
 
 
@@ -41,8 +43,10 @@ def _survival(curves: Mapping[str, Any], amount: str) -> "Axes":
     ax, tail = canvas(5.3, 3.6), curves["survival"]
     x, s = _numbers(tail["x"]), _numbers(tail["model"])
     band, data, edge = tail["band"], tail["data"], curves["largest"]
-    ax.fill_betweenx(_numbers(band["share"]), _numbers(band["low"]), _open_ended(band["high"], x[-1]), **BAND)
-    ax.plot(data["x"], data["share"], **DATA, label="data")
+    if len(band["share"]):
+        ax.fill_betweenx(_numbers(band["share"]), _numbers(band["low"]), _open_ended(band["high"], x[-1]), **BAND)
+    if len(data["x"]):
+        ax.plot(data["x"], data["share"], **DATA, label="data")
     if tail["truth"] is not None:
         ax.plot(x, tail["truth"], **TRUTH, label="truth")
     if tail["gpd"] is not None:
@@ -72,11 +76,11 @@ def _quantiles(qq: Mapping[str, Any], amount: str) -> "Axes":
     ax = canvas()
     model = _numbers(qq["model"])
     data, low = _numbers(qq["data"]), _numbers(qq["low"])
-    highest = 1.6 * max(data.max(), np.nanmax(model))
+    highest = 1.6 * _largest(data, model)
     ax.fill_between(model, low, _open_ended(qq["high"], highest), **BAND)
     ax.plot(model, model, **DIAGONAL)
     ax.plot(model, data, **DATA)
-    ax.set(xscale="log", yscale="log", ylim=(0.9 * min(data.min(), np.nanmin(low)), highest))
+    ax.set(xscale="log", yscale="log", ylim=(-0.9 * _largest(-data, -low), highest))
     log_ticks(ax, "x", number)
     log_ticks(ax, "y", number)
     label(ax, "model quantile", f"data, {amount}")
@@ -105,7 +109,7 @@ def _mean_excess(curves: Mapping[str, Any], amount: str) -> "Axes":
     if excess["truth"] is not None:
         ax.plot(x, _numbers(excess["truth"]), **TRUTH)
     ax.plot(x, excess["model"], **MODEL)
-    ax.set_ylim(0, 1.6 * max(np.nanmax(_numbers(excess["data"])), max(excess["model"])))
+    ax.set_ylim(0, 1.6 * _largest(_numbers(excess["data"]), _numbers(excess["model"])))
     _plain_ticks(ax)
     label(ax, f"threshold, {amount}", "mean excess")
     return ax
@@ -116,7 +120,7 @@ def _hill(curve: Mapping[str, Any]) -> "Axes":
     ax.fill_between(k, _numbers(curve["low"]), _numbers(curve["high"]), color=COLOURS["data"], alpha=0.16, lw=0)
     ax.plot(k, _numbers(curve["data"]), color=COLOURS["data"], lw=1.4)
     ax.plot(k, _numbers(curve["model"]), **MODEL)
-    ax.set(xscale="log", xlim=(k[0], k[-1]), ylim=(0, 1.25 * np.nanmax(_numbers(curve["high"])[len(k) // 4 :])))
+    ax.set(xscale="log", xlim=(k[0], k[-1]), ylim=(0, 1.25 * _largest(_numbers(curve["high"])[len(k) // 4 :])))
     log_ticks(ax, "x", number)
     label(ax, "values it rests on", "Hill estimate, 1 / tail exponent")
     return ax
@@ -128,8 +132,9 @@ def chi_picture(rows: list[Mapping[str, Any]], name: str, unit: str = "") -> str
     level = _numbers([row["level"] for row in rows])
     rarity = 1 - level
     data, low, high = (_numbers([row[part] for row in rows]) for part in ("data", "low", "high"))
-    ax.vlines(rarity, low, high, color=COLOURS["data"], lw=0.9, alpha=0.6)
-    ax.plot(rarity, data, **{**DATA, "ms": 3.6}, label="data")
+    if np.isfinite(data).any():
+        ax.vlines(rarity, low, high, color=COLOURS["data"], lw=0.9, alpha=0.6)
+        ax.plot(rarity, data, **{**DATA, "ms": 3.6}, label="data")
     ax.plot(rarity, [row["chi"] for row in rows], **MODEL, marker="o", ms=2.5, label="model")
     ax.plot(rarity, rarity, **{**DIAGONAL, "ls": (0, (1, 2))}, label="independent")
     ax.set(xscale="log", xlim=(1.12 * rarity.max(), rarity.min() / 1.12), ylim=(0, 1))
@@ -187,6 +192,12 @@ def _open_ended(values: Any, end: float) -> NDArray[np.float64]:
     """Numbers, those that lie beyond what is drawn at its end."""
     numbers = _numbers(values)
     return np.where(np.isnan(numbers), end, numbers)
+
+
+def _largest(*values: NDArray[np.float64]) -> float:
+    """The largest number that exists."""
+    numbers = np.concatenate(values)
+    return float(numbers[np.isfinite(numbers)].max())
 
 
 def _numbers(values: Any) -> NDArray[np.float64]:

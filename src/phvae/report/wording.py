@@ -64,12 +64,13 @@ def count(value: float | None) -> str:
 def chance(value: float | None) -> str:
     """A p-value, or a correlation: three decimals.
 
-    >>> chance(0.04999), chance(1e-9), chance(-0.25)
-    ('0.050', '< 0.001', '-0.250')
+    >>> chance(0.04999), chance(1e-9), chance(-0.25), chance(-1e-9)
+    ('0.050', '< 0.001', '-0.250', '0.000')
     """
     if value is None or math.isnan(value):
         return MISSING
-    return "< 0.001" if 0 < value < 0.0005 else f"{value:.3f}"
+    # nothing that is rounded to zero has a sign
+    return "< 0.001" if 0 < value < 0.0005 else f"{round(value, 3) + 0.0:.3f}"
 
 
 def power(probability: float) -> str:

@@ -17,6 +17,7 @@ from phvae.risk.conditions import Range, read_conditions
 from phvae.risk.estimate import RTOL
 from phvae.risk.joint import JointAnswers
 from phvae.risk.losses import Losses
+from phvae.risk.seen import SeenRows
 from phvae.risk.sources import Column, Fitted, Splice
 from phvae.risk.splice import Spliced
 from phvae.risk.sums import SumAnswers
@@ -306,14 +307,32 @@ class TailAnswers(AggregateAnswers, SumAnswers, JointAnswers):
         beyond = [fitted.beyond(c.column, np.array([c.low]), np.array(found[:1])) for c in conditions]
         return ConditionalSample(table, *found, bool(np.any(beyond)))
 
-    def tail_certificate(self, X: Any = None, *, tail: Tail = "upper") -> TailCertificate:
+    def tail_certificate(
+        self,
+        X: Any = None,
+        *,
+        tail: Tail = "upper",
+        sample_weight: Any = None,
+        lower: Any = None,
+        upper: Any = None,
+        censored: Any = None,
+        entry: Any = None,
+        exit: Any = None,
+    ) -> TailCertificate:
         """How far the tail of each column can be trusted: support, trust point, exceedance tests, verdict in words.
 
         Args:
             X: Rows the fit has not seen, in their order, to count exceedances in; None leaves these tests out.
             tail: ``"lower"`` for the losses of signed columns.
+            sample_weight: How many rows each of them stands for, as in `fit`, like all that follow.
+            lower: Lower ends of cells that are intervals.
+            upper: Upper ends.
+            censored: Which values are only known to be exceeded.
+            entry: Value from which on a cell is seen.
+            exit: Value up to which a cell is seen.
         """
-        return certify(self, X, tail)
+        beside = {"lower": lower, "upper": upper, "censored": censored, "entry": entry, "exit": exit}
+        return certify(self, None if X is None else SeenRows.of(self, X, sample_weight, beside), tail)
 
     def report(self, X: Any, path: str | os.PathLike[str] | None = None, **options: Any) -> "Report":
         """A tail-risk report: one printable page, with all its numbers as JSON beside it.
@@ -322,7 +341,7 @@ class TailAnswers(AggregateAnswers, SumAnswers, JointAnswers):
             X: The table of the fit, or other rows of the same columns.
             path: Where to write the page, such as ``page.html``; the numbers are then in ``page.json``. None writes
                 nothing: the result has both, and `write`.
-            options: Those of `phvae.report.tail_report`, such as ``held_out=``, ``unit=`` and ``layers=``.
+            options: Those of `phvae.report.tail_report`, such as ``held_out=``, ``censored=`` and ``layers=``.
         """
         from phvae.report import tail_report
 

@@ -1,30 +1,27 @@
 """The tail certificate: how far each column's tail can be trusted, with the evidence and a verdict in words."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-import torch
-from numpy.typing import NDArray
 
-from phvae.checkpoint import fingerprint
 from phvae.history import training_note
 from phvae.risk.column import ColumnLaw
-from phvae.risk.exceedances import Clustering, ExceedanceTest, clustering, kupiec
+from phvae.risk.decided import exceedance_tests
+from phvae.risk.exceedances import Clustering, ExceedanceTest, clustering
 from phvae.risk.frames import frame
 from phvae.risk.law import Pooled
-from phvae.risk.record import ColumnRecord, TailRecord
+from phvae.risk.record import ColumnRecord
+from phvae.risk.seen import SeenColumn, SeenRows, cut_columns
 from phvae.risk.sources import STEADY, Fitted, tensor
 from phvae.risk.trust import FEWEST, RARER, Trust, trust_point
-from phvae.risk.turned import Tail
+from phvae.risk.turned import Tail, turned
 from phvae.risk.verdict import Verdict, judge
 from phvae.tail_index import TailIndex, tail_index
 
-__all__ = ["LEVELS", "ColumnCertificate", "ParetoTail", "TailCertificate", "certify"]
-
-Array = NDArray[np.float64]
+__all__ = ["LEVELS", "ColumnCertificate", "ParetoTail", "TailCertificate", "certify", "certify_sides"]
 
 # Levels whose support is counted.
 LEVELS = (0.9, 0.95, 0.99, 0.995, 0.999, 0.9999)
@@ -64,8 +61,8 @@ class ColumnCertificate:
     trust_probability: Probability under the model to exceed it.
     turn: Where the model's tail turns from that of the data into extrapolation; ``inf`` where it never does.
     gpd: Generalised Pareto law of the largest values; None where there are too few.
-    tests: Kupiec's exceedance tests on the rows given; none without them.
-    clusters: Whether large values follow each other in the rows given; None without them.
+    tests: Kupiec's exceedance tests on the rows given; none without them, or where bounds of other columns select rows.
+    clusters: Whether large values follow each other in the rows given; None without them, or where that is not known.
     tail_index: Index of the model's own power tail, for ``tail="pareto"``.
     verdict: ``"supported"``, ``"caution"`` or ``"unsupported"``.
     words: What that means, in one sentence.
@@ -126,41 +123,52 @@ class TailCertificate:
         return "\n".join(lines if self.training is None else [*lines, self.training])
 
 
-def certify(model: Any, X: Any = None, tail: Tail = "upper") -> TailCertificate:
+def certify(model: Any, rows: SeenRows | None = None, tail: Tail = "upper") -> TailCertificate:
     """The certificate of a fitted `phvae.PHVAE`.
 
     Args:
         model: Fitted estimator.
-        X: Rows the fit has not seen, in their order, to count exceedances in.
+        rows: Rows the fit has not seen, in their order, to count exceedances in.
         tail: ``"lower"`` for the losses of signed columns.
     """
     fitted = Fitted.of(model)
-    fitted = fitted.asked(tail, range(len(fitted.names)))
-    values = None if X is None else model._read(X, reset=False).values
+    positions = range(len(fitted.names))
+    minus = turned(tail, positions, fitted.names, fitted.vae.decoder.lower.tolist())
+    return certify_sides(model, rows, [(position, position in minus) for position in positions])
+
+
+def certify_sides(model: Any, rows: SeenRows | None, sides: Sequence[tuple[int, bool]]) -> TailCertificate:
+    """The certificate of some tails of a fitted `phvae.PHVAE`.
+
+    Args:
+        model: Fitted estimator.
+        rows: Rows to count exceedances in.
+        sides: Position of each column, and whether the tail is that of minus the column.
+    """
+    fitted = Fitted.of(model)
+    minus = sorted({position for position, lower in sides if lower})
+    mirrored = fitted.mirrored(minus) if minus else fitted
     tested: Literal["none", "training rows", "given rows"] = "none"
-    if values is not None:
-        rows = torch.from_numpy(np.require(values, requirements=["C", "W"]))
-        tested = "training rows" if fingerprint(rows) == model.fingerprint_ else "given rows"
-        values = np.where([j in fitted.minus for j in range(values.shape[1])], -values, values)
-    records = fitted.records
-    if records is None:
-        if values is None:
-            raise ValueError(
-                "X = None: this model keeps no record of the largest values: it is one given covariates, or was "
-                "saved by an older version; give the rows of the fit as X, or rows with these covariates"
-            )
-        records = TailRecord.of(values).columns
-    columns = [
-        _certify_column(model, fitted, j, record, None if values is None else values[:, j])
-        for j, record in enumerate(records)
-    ]
-    n_tested = 0 if values is None else len(values)
+    if rows is not None:
+        tested = "training rows" if rows.of_the_fit else "given rows"
+    columns = [_certify_column(model, mirrored if lower else fitted, j, rows) for j, lower in sides]
+    n_tested = 0 if rows is None else rows.n_rows
     return TailCertificate(tuple(columns), tested, n_tested, fitted.kind, training_note(model))
 
 
-def _certify_column(
-    model: Any, fitted: Fitted, position: int, record: ColumnRecord, x: Array | None
-) -> ColumnCertificate:
+def _certify_column(model: Any, fitted: Fitted, position: int, rows: SeenRows | None) -> ColumnCertificate:
+    seen = None if rows is None else rows.column(position)
+    if seen is not None and position in fitted.minus:
+        seen = seen.mirrored
+    if fitted.records is not None:
+        record = fitted.records[position]
+    elif seen is None:
+        raise ValueError(
+            "X = None: this model keeps no record of the largest values: it is one given covariates, or was "
+            "saved by an older version; give the rows of the fit as X, or rows with these covariates"
+        )
+    else:
+        record = ColumnRecord.of(seen.values, seen.weights)
     rarest = min(1 - LEVELS[-1], 1 / (RARER * record.n))
     own = ColumnLaw(fitted.vae, position, fitted.proposal(position, probability=rarest), STEADY)
     law, trust = Pooled(own), _trust(own, record)
@@ -178,7 +186,9 @@ def _certify_column(
         for (level, count), q in zip(support, quantiles.tolist(), strict=True)
         if count >= FEWEST and q <= point and trust is not None
     ]
-    seen = None if x is None else x[~np.isnan(x)]
+    tests: tuple[ExceedanceTest, ...] = ()
+    if seen is not None and not seen.selected:
+        tests = exceedance_tests(seen, law, LEVELS, quantiles.numpy(), beyond)
     evidence: dict[str, Any] = {
         "name": fitted.title(position),
         "n": record.n,
@@ -190,11 +200,12 @@ def _certify_column(
         "trust_probability": float(law.log_sf(tensor([point])).exp()),
         "turn": turn,
         "gpd": None if trust is None else _pareto(trust),
-        "tests": () if seen is None else _tests(seen, quantiles.numpy(), beyond),
-        "clusters": None if seen is None else clustering(seen),
+        "tests": tests,
+        "clusters": None if seen is None else _clusters(seen),
         "tail_index": _index(model, position, position in fitted.minus),
     }
-    verdict, words, notes = judge(**evidence)
+    selected, cut = seen is not None and seen.selected, position in cut_columns(model)
+    verdict, words, notes = judge(**evidence, cut=cut, selected=selected)
     return ColumnCertificate(**evidence, verdict=verdict, words=words, notes=notes)
 
 
@@ -216,13 +227,12 @@ def _pareto(trust: Trust) -> ParetoTail:
     return ParetoTail(trust.fit.shape, trust.fit.shape_error, trust.fit.scale, trust.threshold)
 
 
-def _tests(x: Array, quantiles: Array, probabilities: Array) -> tuple[ExceedanceTest, ...]:
-    tests = []
-    for level, quantile, probability in zip(LEVELS, quantiles, probabilities, strict=True):
-        observed = int((x > quantile).sum())
-        p_value = kupiec(observed, len(x), float(probability))
-        tests.append(ExceedanceTest(level, len(x) * float(probability), observed, p_value))
-    return tuple(tests)
+def _clusters(column: SeenColumn) -> Clustering | None:
+    """Whether large values follow each other; None where the order of some is not known, or rows stand for several."""
+    known = column.known.rounded
+    if known.bounded or known.weights is not None or not known.exact.all():
+        return None
+    return clustering(known.lower)
 
 
 def _row(column: ColumnCertificate) -> dict[str, Any]:
@@ -246,7 +256,9 @@ def _row(column: ColumnCertificate) -> dict[str, Any]:
         "tail_index_low": math.nan if index is None else index.low,
         "tail_index_high": math.nan if index is None else index.high,
         **{f"exceedances_{level}": count for level, count in column.support},
-        "lowest_p_value": min((test.p_value for test in column.tests), default=math.nan),
+        "lowest_p_value": min(
+            (test.p_value for test in column.tests if not math.isnan(test.p_value)), default=math.nan
+        ),
         "cluster_size": math.nan if column.clusters is None else column.clusters.size,
         "words": column.words,
         "notes": "; ".join(column.notes),

@@ -19,14 +19,21 @@ class ExceedanceTest(NamedTuple):
 
     level: Of the quantile.
     expected: Rows that exceed it on average under the model.
-    observed: Rows that do.
-    p_value: Of Kupiec's test.
+    observed: Rows that do for sure.
+    p_value: Of Kupiec's test; NaN where the rows do not decide it.
+    undecided: Rows of which it is not known whether they do.
     """
 
     level: float
     expected: float
     observed: int
     p_value: float
+    undecided: int = 0
+
+    @property
+    def nearest(self) -> float:
+        """The number of exceedances closest to the expected one that the rows leave open."""
+        return min(max(self.expected, self.observed), self.observed + self.undecided)
 
 
 class Clustering(NamedTuple):

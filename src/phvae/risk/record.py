@@ -6,6 +6,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from phvae.weights import repeated
+
 __all__ = ["MOST_KEPT", "ColumnRecord", "TailRecord"]
 
 Array = NDArray[np.float64]
@@ -40,7 +42,7 @@ class ColumnRecord(NamedTuple):
         from the largest value down, rounded.
         """
         used = ~np.isnan(x)
-        seen = x[used] if weights is None else _repeated(x[used], weights[used])
+        seen = x[used] if weights is None else repeated(x[used], weights[used])
         positive = seen[seen > 0]
         kept = cls.kept(len(positive), len(seen))
         largest = np.partition(positive, len(positive) - kept)[len(positive) - kept :]
@@ -140,13 +142,3 @@ def _records(counts: NDArray[Any], top: NDArray[Any], n_columns: int) -> tuple[C
         raise ValueError("the values of its tail record are not positive, finite and descending")
     rows: Sequence[list[int]] = counts.tolist()
     return tuple(ColumnRecord(n, zeros, part) for (n, zeros, _), part in zip(rows, parts, strict=True))
-
-
-def _repeated(x: Array, weights: Array) -> Array:
-    """Values as often as their weights say, the largest one at least once."""
-    order = np.argsort(-x, kind="stable")
-    order = order[weights[order] > 0]
-    until = np.rint(np.cumsum(weights[order])).astype(np.int64)
-    copies = np.diff(until, prepend=0)
-    copies[0] = max(1, copies[0])
-    return np.repeat(x[order], copies)

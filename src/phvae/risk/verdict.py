@@ -39,8 +39,13 @@ def judge(
     tests: tuple[ExceedanceTest, ...],
     clusters: Clustering | None,
     tail_index: TailIndex | None,
+    cut: bool = False,
+    selected: bool = False,
 ) -> tuple[Verdict, str, tuple[str, ...]]:
     """Verdict, words and notes; the arguments are the fields of `phvae.risk.certificate.ColumnCertificate`.
+
+    Notes say so where the fit has seen cells of the column that were cut, or where bounds of other columns select the
+    rows given.
 
     A tail is unsupported where too few values are known to compare it with, where it leaves the data's tail as soon as
     that begins, or where exceedances at a supported level are significantly off and by more than a factor of 2. It
@@ -48,7 +53,7 @@ def judge(
     observation, or where the data support no level of 0.95. Otherwise it is supported, up to the trust point.
     """
     off, off_beyond = _most_off(tests, supported_level)
-    notes = _notes(gpd, clusters, tail_index, off_beyond)
+    notes = _notes(gpd, clusters, tail_index, off_beyond, cut, selected)
     if gpd is None:
         counted = support[0][1]
         words = f"Only {counted} values exceed {threshold:.4g}, too few to judge the tail by: collect more rows."
@@ -64,8 +69,8 @@ def judge(
     if not supported_level:
         trusted = f"No quantile from level {_level(support)} on rests on {FEWEST} values"
     if off is not None:
-        far = not 1 / FACTOR <= off.observed / off.expected <= FACTOR
-        risk = "underestimates" if off.observed > off.expected else "overestimates"
+        far = not 1 / FACTOR <= off.nearest / off.expected <= FACTOR
+        risk = "underestimates" if off.nearest > off.expected else "overestimates"
         words = (
             f"{_count(off)}: the model {risk} this tail, so fit it again to newer rows or state the gap with every "
             "figure."
@@ -97,9 +102,10 @@ def _most_off(
 def _count(test: ExceedanceTest) -> str:
     """What was counted, as the beginning of a sentence."""
     chance = "p < 0.0001" if test.p_value < 1e-4 else f"p = {test.p_value:.1g}"
+    bound = "" if not test.undecided else "At least " if test.observed > test.expected else "At most "
     return (
-        f"{test.observed:,} of the rows given exceed the quantile at level {test.level:g} where {test.expected:,.1f} "
-        f"are expected ({chance})"
+        f"{bound}{test.nearest:,.0f} of the rows given exceed the quantile at level {test.level:g} where "
+        f"{test.expected:,.1f} are expected ({chance})"
     )
 
 
@@ -113,8 +119,20 @@ def _notes(
     clusters: Clustering | None,
     tail_index: TailIndex | None,
     off_beyond: ExceedanceTest | None,
+    cut: bool,
+    selected: bool,
 ) -> tuple[str, ...]:
     notes = []
+    if cut:
+        notes.append(
+            "The fit has seen values of this column cut, or rows within bounds: the largest value, the tail beyond a "
+            "threshold and the trust point are those of the values that are known, which may be smaller."
+        )
+    if selected:
+        notes.append(
+            "Rows were seen or not by other columns, which hang together with this one: its exceedances decide nothing "
+            "and were not tested."
+        )
     if gpd is not None:
         sure = f" ± {1.96 * gpd.shape_error:.2g}" if math.isfinite(gpd.shape_error) else ""
         tail = f"Values beyond {gpd.threshold:.4g} have a generalised Pareto tail of shape {gpd.shape:.2g}{sure}"
