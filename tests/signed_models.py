@@ -21,10 +21,14 @@ def returns():
     return x
 
 
+BESIDE = ("lower", "upper", "censored", "entry", "exit")
+
+
 def fit(x, **changes):
-    """A model at the start laws of its columns, unless told otherwise."""
+    """A model at the start laws of its columns, unless told otherwise; ends and bounds of cells are for its fit."""
+    beside = {name: changes.pop(name) for name in BESIDE if name in changes}
     settings = {"support": "real", "n_phases": 4, "latent_dim": 0, "hidden": (8,), "epochs": 0, "random_state": 0}
-    return PHVAE(**{**settings, **changes}).fit(x)
+    return PHVAE(**{**settings, **changes}).fit(x, **beside)
 
 
 @cache

@@ -144,6 +144,120 @@ def test_questions_about_risk_have_the_answers_of_the_estimator(place, capsys):
     assert [row["at"] for row in answers] == [0.9, 0.9, 3, 9, 50]
 
 
+def answers(capsys, *words):
+    """Answers of `phvae risk`."""
+    status, out, err = said(capsys, "risk", *words, "--rtol", "0.1", "--json")
+    assert status == 0, err
+    return json.loads(out)["answers"]
+
+
+def values_of(*frames):
+    return [value for frame in frames for value in to_matrix(frame.select(["value"])).values[:, 0]]
+
+
+def test_layers_and_sums_have_the_answers_of_the_estimator(place, capsys):
+    model = PHVAE.load(place / "model")
+    found = answers(capsys, place / "model", "-c", "contents", "--layer", "4xs2", "--layer", "inf xs 9")
+    assert [row["measure"] for row in found] == [
+        "expected_loss",
+        "standard_deviation",
+        "frequency",
+        "return_period",
+    ] * 2
+    assert [row["at"] for row in found] == ["4xs2"] * 4 + ["infxs9"] * 4
+    losses = model.losses("contents", rtol=0.1)
+    assert [row["value"] for row in found] == values_of(losses.layer(4, 2), losses.layer(np.inf, 9))
+    found = answers(capsys, place / "model", "--sum", "--level", "0.9", "--layer", "4xs2", "--events-per-period", "3")
+    total = model.sum(rtol=0.1)
+    assert {row["column"] for row in found} == {"building + contents"}
+    assert [row["value"] for row in found] == values_of(total.var(0.9), total.cvar(0.9), total.layer(4, 2, 3))
+
+
+def test_figures_are_not_cut_short_on_a_narrow_screen(place, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "40")
+    status, out, _ = said(capsys, "risk", place / "model", "-c", "contents", "--layer", "4xs2", "--rtol", "0.1")
+    assert status == 0
+    assert "…" not in out
+    for name in ("standard_deviation", "interval of the integration", "4xs2"):
+        assert name in out
+
+
+def test_totals_of_a_period_have_the_answers_of_the_estimator(place, capsys):
+    asked = ["--total", "-c", "contents", "--events-per-period", "5", "--dispersion", "1.5"]
+    asked += ["--level", "0.9", "--exceeds", "20", "--periods", "10", "--layer", "9xs9"]
+    found = answers(capsys, place / "model", *asked)
+    total = PHVAE.load(place / "model").aggregate("contents", frequency=5, dispersion=1.5, rtol=0.1)
+    frames = total.var(0.9), total.cvar(0.9), total.aep(20), total.oep(20), total.aep_curve(10), total.oep_curve(10)
+    assert [row["value"] for row in found] == values_of(*frames, total.layer(9, 9))
+    assert [row["measure"] for row in found[:6]] == ["var", "cvar", "aep", "oep", "aep_curve", "oep_curve"]
+    # the grid reaches as far as is asked
+    assert answers(capsys, place / "model", *asked[:5], "--periods", "1e5")[0]["value"] > found[0]["value"]
+
+
+def test_rows_of_an_event_are_those_of_the_estimator(place, tmp_path, capsys):
+    event = "contents > 3 and 2 < building <= 9"
+    words = ["sample", place / "model", "-n", 50, "--seed", 5, "--given", event, "-o", tmp_path / "rows.csv"]
+    status, out, _ = said(capsys, *words)
+    assert status == 0
+    asked = {"contents": (">", 3.0), "building": ("between", 2.0, 9.0)}
+    drawn = PHVAE.load(place / "model").conditional_sample(50, asked, 5)
+    np.testing.assert_array_equal(
+        to_matrix(read_table(tmp_path / "rows.csv").table).values, to_matrix(drawn.rows).values
+    )
+    assert f"P({event}) = {drawn.probability:.4g}, standard error" in out
+    _, out, _ = said(capsys, *words, "--json")
+    assert json.loads(out)["probability"] == drawn.probability
+
+
+def test_a_random_sample_of_rows_stands_for_all(place, capsys):
+    words = ["evaluate", place / "model", place / "claims.csv", "--rows", "100", "--seed", "1"]
+    status, out, _ = said(capsys, *words, "--json")
+    assert status == 0
+    values = json.loads(out)
+    scores = PHVAE.load(place / "model").score_samples(read_table(place / "claims.csv").table)
+    own = scores[np.sort(np.random.default_rng(1).choice(300, 100, replace=False))]
+    assert values["mean_log_likelihood"] == pytest.approx(own.mean(), rel=1e-12)
+    assert values["standard_error"] == pytest.approx(own.std(ddof=1) / 10, rel=1e-12)
+    assert (values["n_rows"], values["drawn_from"], values["seed"]) == (100, 300, 1)
+    assert "100 rows of 300, drawn with seed 1, of" in said(capsys, *words)[1]
+    # as many rows as there are: nothing is drawn
+    assert "drawn" not in said(capsys, *words[:3], "--rows", "1e6")[1]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["risk", "--layer", "ten"], "layer = 'ten'; give limit and attachment, such as 10xs20"),
+        (["risk", "--layer", "-1xs2"], "limit = -1"),
+        (["risk", "--total"], "--total: it is that of a period; say of how many events"),
+        (["risk", "--total", "--events-per-period", "-1"], "--events-per-period -1; give a positive number"),
+        (["risk", "--dispersion", "2"], "--dispersion 2: it is about the number of events in a total; give --total"),
+        (["risk", "--sum", "--tail", "lower"], "--tail 'lower': sums and totals are of the columns as they are"),
+        (["sample", "-n", "5", "--given", "building > -1e400"], "given"),
+        (["sample", "-n", "5", "--given", "building < 0"], "is impossible: the column is never below"),
+        (["sample", "-n", "5", "--given", "building >= 5"], "has >= of column 'building'; give building > a"),
+        (["sample", "-n", "5", "--given", "building > 5 or contents > 1"], "where it needs 'and', 'or' or the end"),
+        (["sample", "-n", "5", "--given", "rooms > 5"], "there is no column 'rooms'; there are building, contents"),
+        (["sample", "-n", "5", "--given", "building > contents"], "compare a column with a number"),
+        (["sample", "-n", "5", "--given", "5 < building > 6"], "says > of column 'building' twice"),
+        (["sample", "-n", "5", "--given", "building = 5"], "equality is ==; write it like loss > 10 and 1 < days <= 7"),
+        (
+            ["sample", "-n", "5", "--given", "building > 5", "--seed", "1", "--shard", "1/2"],
+            "cannot be used with --shard",
+        ),
+        (["evaluate", "CLAIMS", "--rows", "1"], "--rows 1; give at least 2"),
+        (["evaluate", "CLAIMS", "--rows", "half"], "--rows 'half'; give a whole number"),
+        (["evaluate", "CLAIMS", "--seed", "1"], "all rows are scored, and none drawn; give --rows too"),
+    ],
+)
+def test_questions_that_have_no_answer_are_one_line(place, words, message, capsys):
+    command, *rest = words
+    rest = [place / "claims.csv" if word == "CLAIMS" else word for word in rest]
+    status, out, err = said(capsys, command, place / "model", *rest)
+    assert (status, out, err.count("\n")) == (2, "", 1)
+    assert message in err
+
+
 def test_verify_and_info_say_what_the_file_holds(place, capsys):
     status, out, _ = said(capsys, "info", place / "model", "--json")
     values = json.loads(out)

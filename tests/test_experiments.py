@@ -392,3 +392,26 @@ def test_the_committed_coverage_is_what_is_promised():
         assert 0.91 - error <= np.mean(hits) <= 0.98 + error
         assert len(own) == len({row["replication"] for row in own})
     assert coverage.summary(rows).count("\n") == 4 * len({row["law"] for row in rows})
+
+
+def test_the_committed_zeros_are_what_is_promised():
+    from experiments import zero_atoms
+
+    rows = zero_atoms.read(Path(__file__).parents[1] / "docs" / "results" / "zero-atoms.csv")
+    seeds = {(row["protocol"], row["seed"]) for row in rows}
+    assert len(seeds) == 2 * zero_atoms.SEEDS
+    ours = [row for row in rows if row["measure"] == zero_atoms.ZEROS and row["model"] == "joint"]
+    assert len(ours) == 6 * len(seeds)
+    assert all(abs(float(row["value"])) < 0.02 for row in ours if row["protocol"] == "all rows")
+    page = zero_atoms.summary(rows)
+    assert "| half | building | KS_tail |" in page
+    assert page.count("\n") == 2 + 12 + 1 + 2 + 24 - 1
+
+
+def test_halves_of_a_real_table_share_no_row():
+    from experiments import zero_atoms
+
+    values = np.arange(21.0)[:, None]
+    train, scored = zero_atoms.split(values, "half", 3)
+    assert sorted([*train[:, 0], *scored[:, 0]]) == values[:, 0].tolist()
+    assert [part.tolist() for part in zero_atoms.split(values, "all rows", 3)] == [values.tolist()] * 2

@@ -1,6 +1,7 @@
 """Distortion measures and expectiles: closed forms, other ways to the same number, order and scale."""
 
 import copy
+import itertools
 import math
 
 import numpy as np
@@ -8,11 +9,13 @@ import pytest
 import torch
 from risk_models import inside, model
 from scipy import integrate, stats
+from signed_models import model as signed_model
 from test_risk_splice import Chains
 
-from phvae.risk.distortions import distorted_mean, expectile, proportional_hazard, wang
+from phvae.risk.distortions import Distortion, distorted_mean, expectile, proportional_hazard, wang
 from phvae.risk.sources import Column
 from phvae.risk.splice import Spliced
+from phvae.risk.two_tails import TwoTails
 
 
 def tensor(*values):
@@ -123,3 +126,65 @@ def test_a_bad_question_about_a_measure_is_one_clear_sentence(ask, message):
     with pytest.raises(ValueError, match=message) as error:
         ask(model(latent_dim=0))
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("ours", "distortion"),
+    [
+        (proportional_hazard(3.0), lambda s: s ** (1 / 3)),
+        (wang(1.0), lambda s: stats.norm.cdf(stats.norm.ppf(s) + 1)),
+        (wang(-0.5), lambda s: stats.norm.cdf(stats.norm.ppf(s) - 0.5)),
+        (Distortion.of(torch.square), lambda s: s**2),
+    ],
+)
+@pytest.mark.parametrize("splice", [None, "gpd"])
+def test_of_a_signed_column_it_is_the_integral_of_choquet(ours, distortion, splice):
+    law = Column(inside(signed_model(0)), 1, splice).at()(16)
+
+    def tail(x):
+        return distortion(float(law.log_sf(tensor(x))[0].exp()))
+
+    found = float(distorted_mean(law, ours)[0])
+    if splice == "gpd" and tail(1e6) > 1e-3 / 1e6:
+        # the tail's power times a third is no longer above one
+        assert law.upper.shape * 3 > 1
+        assert found == math.inf
+        return
+    ends = [0.0, 0.01, 0.1, 1.0, 10.0, 100.0, 1e4, 1e6]
+    gained = sum(integrate.quad(tail, a, b, epsrel=1e-8)[0] for a, b in itertools.pairwise(ends))
+    lost = sum(integrate.quad(lambda x: 1 - tail(-x), a, b, epsrel=1e-8)[0] for a, b in itertools.pairwise(ends[:5]))
+    assert found == pytest.approx(gained - lost, rel=1e-4, abs=1e-6)
+
+
+def test_measures_of_signed_columns_and_sums_turn_with_the_tail_and_scale():
+    one = signed_model(0)
+    for loss in (
+        lambda tail: one.losses(0, tail=tail),
+        lambda tail: one.losses(1, splice="gpd", tail=tail),
+        lambda tail: one.sum(tail=tail),
+    ):
+        upper, lower = loss("upper"), loss("lower")
+        size = float(upper.std()["value"][0])
+        # the dual of Wang's transform is the one with the other sign
+        assert lower.wang(0.7)["value"] == pytest.approx(-upper.wang(-0.7)["value"], abs=1e-5 * size)
+        assert upper.wang([-1.0, 0.0, 1.0])["value"][1] == pytest.approx(upper.mean()["value"][0], abs=1e-4 * size)
+        assert upper.expectile(0.9)["value"] == pytest.approx(-lower.expectile(0.1)["value"], abs=1e-6 * size)
+        root = upper.distortion(np.sqrt)["value"]
+        assert upper.proportional_hazard(2.0)["value"] == pytest.approx(root, rel=1e-9, abs=1e-9 * size)
+        shortfall = upper.distortion(lambda s: np.minimum(s / 0.1, 1))["value"]
+        assert shortfall == pytest.approx(upper.cvar(0.9)["value"], rel=0.01)
+    total, tripled = one.sum(tail="lower"), one.sum(weights=[3.0, 3.0], tail="lower")
+    for ask in (lambda s: s.wang(0.7), lambda s: s.proportional_hazard(2.0), lambda s: s.expectile([0.3, 0.99])):
+        assert ask(tripled)["value"] == pytest.approx(3 * ask(total)["value"], rel=1e-6)
+    # both are subadditive
+    assert total.wang(0.7)["value"][0] < one.wang(0.7, tail="lower")["value"].sum()
+    assert total.expectile(0.9)["value"][0] < one.expectile(0.9, tail="lower")["value"].sum()
+
+
+def test_two_tails_without_a_mean_have_no_measure():
+    law = Column(inside(signed_model(0)), 0, "gpd").at()(16)
+    heavy = TwoTails(Spliced(law.upper.law, 0.05, 0.8), Spliced(law.losses.law, 0.06, 0.8))
+    assert distorted_mean(heavy, proportional_hazard(2.0)).tolist() == [math.inf] * heavy.replicates
+    steep = Distortion.of(lambda s: s.sqrt() / 2 + (1 - (1 - s).sqrt()) / 2)
+    with pytest.raises(ValueError, match=r"^both distorted tails have an infinite mean"):
+        distorted_mean(heavy, steep)

@@ -287,20 +287,23 @@ def test_sums_with_named_columns_are_frames_with_names():
     assert list(answer["column"]) == ["fire", "fire", "theft", "theft"]
 
 
-def test_signed_columns_are_no_losses_to_add_up():
+def test_a_signed_column_and_one_of_losses_are_added_up_as_their_rows_are():
     rows = np.stack([np.random.default_rng(0).standard_t(4, 200), table()[:200, 0]], 1)
-    signed = PHVAE(n_phases=3, latent_dim=0, epochs=0, support={"x0": "real"}, random_state=0).fit(rows)
-    for ask, message in [
-        (lambda: signed.sum(), "one of them has negative values; give columns of losses only"),
-        (lambda: signed.aggregate(0, frequency=1.0), "has negative values; give columns of losses only"),
-        (lambda: signed.wang(0.5, 0), "a column has negative values; name others"),
-    ]:
-        with pytest.raises(ValueError, match=message):
-            ask()
-    # its expectiles are those of any law
-    balance = signed.expectile([0.5, 0.9], 0)["value"]
-    assert balance[0] == pytest.approx(signed.mean(0)["value"][0], rel=1e-9)
-    assert balance[1] > balance[0]
+    mixed = PHVAE(n_phases=3, latent_dim=0, epochs=0, support={"x0": "real"}, random_state=0).fit(rows)
+    drawn = mixed.sample(200_000, random_state=0).sum(1)
+    total = mixed.sum()
+    for answer in total.sf([-1.0, 0.5, 2.0, 10.0]):
+        share = (drawn > answer["x"]).mean()
+        assert abs(share - answer["value"]) < 6 * math.sqrt(share * (1 - share) / len(drawn))
+    assert total.mean()["value"] == pytest.approx(mixed.mean()["value"].sum(), rel=1e-9)
+    with pytest.raises(ValueError, match=r"^tail = 'lower': column 'x1' is never below"):
+        mixed.sum(tail="lower")
+    with pytest.raises(ValueError, match="has negative values; give columns of losses only"):
+        mixed.aggregate(0, frequency=1.0)
+    # columns of losses alone are summed as they are anywhere
+    assert mixed.sum("x1" if mixed._columns else 1).sf(2.0)["value"] == pytest.approx(
+        mixed.sf(1, 2.0)["value"], rel=1e-7
+    )
 
 
 def test_where_no_path_serves_a_density_the_slope_of_its_tail_does():

@@ -97,7 +97,7 @@ def test_a_fit_to_minus_the_rows_is_the_mirror_image():
             assert (a.verdict, a.n, a.largest, a.support) == (b.verdict, b.n, b.largest, b.support)
             assert a.trust_point == pytest.approx(b.trust_point, rel=1e-5)
             assert [test.observed for test in a.tests] == [test.observed for test in b.tests]
-            assert 'tail="pareto"' not in a.words
+            assert a.words.count('tail="pareto"') == b.words.count('tail="pareto"')
     rows = plain.score_samples(returns())
     assert mirrored.score_samples(-returns()) == pytest.approx(rows, abs=1e-5)
 

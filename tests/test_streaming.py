@@ -333,3 +333,35 @@ def test_the_command_line_streams_when_asked_to(tmp_path, capsys):
     (tmp_path / "a.csv").write_text("loss\n1\n")
     assert run(["fit", str(tmp_path / "a.csv"), "--stream", "-o", str(tmp_path / "out.phvae")]) == 2
     assert "only Parquet files can be streamed" in capsys.readouterr().err
+
+
+def test_signed_columns_are_streamed_to_the_model_in_memory(tmp_path):
+    rng = np.random.default_rng(2)
+    x = table(600)
+    x[:, 0] = 0.01 * rng.standard_t(4, 600)
+    x[:3, 0] = 0.0
+    x[:, 2] = np.where(x[:, 2] == 0, 0.0, rng.laplace(size=600))
+    support = {"loss": "real", "days": "real"}
+    few = {**FEW, "support": support}
+    streamed = PHVAE(**few).fit(ParquetStream(write(tmp_path, x)))
+    rows = pa.table(dict(zip(NAMES, x.T, strict=True)))
+    whole = PHVAE(**few).fit(rows)
+    for name in ("origin_", "scale_", "zero_share_", "loss_share_"):
+        np.testing.assert_allclose(getattr(streamed.scaler_, name), getattr(whole.scaler_, name), rtol=1e-12)
+    assert streamed.settings_["loss_share"] == whole.settings_["loss_share"]
+    assert streamed.scaler_.zero_share_[0] == 0 < streamed.scaler_.zero_share_[2]
+    ours, theirs = streamed.tail_record_.arrays(), whole.tail_record_.arrays()
+    assert {name: part.tolist() for name, part in ours.items()} == {
+        name: part.tolist() for name, part in theirs.items()
+    }
+    np.testing.assert_allclose(streamed.score_samples(rows), whole.score_samples(rows), rtol=1e-5)
+    elbos = [[record.elbo for record in model.history_] for model in (streamed, whole)]
+    assert elbos[0] == pytest.approx(elbos[1], rel=1e-5)
+    flipped = ParquetStream(write(tmp_path, x * [1, -1, 1]))
+    with pytest.raises(
+        ValueError, match=r"0\.parquet: Negative values in data: column 'cost', row 1 .*support={'cost'"
+    ):
+        PHVAE(**few).fit(flipped)
+    sizes = ParquetStream(write(tmp_path, np.abs(x)))
+    with pytest.raises(ValueError, match="column 'days' has 0 different negative values"):
+        PHVAE(**{**few, "support": {"days": "real"}}).fit(sizes)

@@ -4,12 +4,14 @@ import math
 
 import pytest
 import torch
+from torch.distributions import LogNormal
 from torch.func import functional_call
 
-from phvae.decoders import LogNormalDecoder, PhaseTypeDecoder
+from phvae.decoders import Decoder, LogNormalDecoder, PhaseTypeDecoder
 from phvae.distributions import SeriesPhaseType
 from phvae.distributions.located import Located
 from phvae.priors import MixturePrior, StandardNormal
+from phvae.training import train
 from phvae.vae import VAE, GaussianEncoder
 
 UNITS = {"origin": [0.0, 1.0], "scale": [1.0, 0.25]}
@@ -272,3 +274,42 @@ def test_parts_that_do_not_fit_are_named():
         built().log_likelihood(ROWS, n_importance=0)
     with pytest.raises(ValueError, match="n_samples = 0; give at least one draw"):
         built().reconstruct(ROWS, n_samples=0)
+
+
+class PlainDecoder(Decoder):
+    """A law of torch as it comes, whose draws take no generator."""
+
+    def __init__(self, latent_dim, *, located=False, **options):
+        super().__init__(latent_dim, n_outputs=2, **options)
+        self.located = located
+
+    def _columns(self, outputs, origin, scale):
+        place, log_size = outputs.double().unbind(-1)
+        law = LogNormal(place, log_size.exp())
+        return Located(law, origin, validate_args=False) if self.located else law
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"zero_share": [0.0, 0.4]}, {"located": True}], ids=["plain", "zeros", "moved"]
+)
+def test_a_law_of_torch_in_a_decoder_of_ones_own_is_trained_and_drawn_from_the_generator(options):
+    model = built(decoder=PlainDecoder, **options)
+    rows = ROWS.clone()
+    rows[0, 1] = 0.0 if "zero_share" in options else rows[0, 1]
+    train(model, rows, epochs=2, batch_size=2, seed=0, progress=False)
+    before = torch.get_rng_state()
+    first, same, other = (model.generate(2000, generator=seeded(seed)) for seed in (1, 1, 2))
+    assert torch.equal(first, same)
+    assert not torch.equal(first, other)
+    assert torch.equal(model.reconstruct(rows, sample=True, generator=seeded()).isfinite(), torch.ones(4, 2).bool())
+    assert torch.equal(torch.get_rng_state(), before)
+    # the law is that of the outputs: at six deviations of a share of 2,000 rows
+    outputs = model.decoder.outputs(model.prior.sample(20_000, seeded(3))).double()
+    place, log_size = outputs[..., 0], outputs[..., 1]
+    start = model.decoder.origin if options.get("located") else torch.zeros(2).double()
+    below = LogNormal(place, log_size.exp()).cdf(3 - start)
+    if "zero_share" in options:
+        zero = torch.where(model.decoder.has_atom, outputs[..., 2].sigmoid(), 0.0)
+        below = zero + (1 - zero) * below
+    share = (first <= 3).double().mean(0)
+    assert share.tolist() == pytest.approx(below.mean(0).tolist(), abs=6 * math.sqrt(0.25 / 2000 + 0.25 / 20_000))

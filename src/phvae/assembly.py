@@ -11,19 +11,21 @@ from torch import Tensor
 
 from phvae import defaults
 from phvae import weights as weighing
+from phvae.batches import RowsInMemory
 from phvae.checkpoint import Place
 from phvae.decoders import PhaseTypeDecoder
 from phvae.history import EpochRecord, History
 from phvae.layout import Layout
 from phvae.observed import Cells
 from phvae.observed_start import fit_cells, representatives
+from phvae.outskirts import settle_prior
 from phvae.preprocessing import PositiveScaler, geometric_start
 from phvae.priors import ConditionalPrior, MixturePrior, Prior, StandardNormal
-from phvae.signed_decoders import SignedDecoder
-from phvae.signed_start import set_signed_start
+from phvae.signed_decoders import SignedDecoder, decoder_of
+from phvae.signed_start import choose_signed_phases, set_signed_start
 from phvae.start import fit_marginals, reachable
 from phvae.training import TrainingError, cosine_schedule, step_schedule, train
-from phvae.transformed_decoders import TransformedDecoder, decoder_of, family_of
+from phvae.transformed_decoders import TransformedDecoder, family_of
 from phvae.transformed_start import choose_transformed_phases, set_transformed_start
 from phvae.vae import VAE, GaussianEncoder
 
@@ -53,8 +55,15 @@ def build(settings: Mapping[str, Any], scaler: PositiveScaler) -> VAE:
     latent_dim, hidden = settings["latent_dim"], settings["hidden"]
     units = {"origin": torch.from_numpy(scaler.origin_), "scale": torch.from_numpy(scaler.scale_)}
     layout = Layout(len(scaler.origin_), **settings.get("layout", {}))
+    losses = settings.get("loss_share")
     encoder = GaussianEncoder(
-        len(scaler.origin_), latent_dim, hidden=hidden, layout=layout, generator=generator, **units
+        len(scaler.origin_),
+        latent_dim,
+        hidden=hidden,
+        layout=layout,
+        signed=None if losses is None else torch.tensor(losses) > 0,
+        generator=generator,
+        **units,
     )
     decoder = decoder_of(
         settings, hidden=hidden, zero_share=torch.from_numpy(scaler.zero_share_), generator=generator, **units
@@ -134,6 +143,10 @@ def fit(
         except TrainingError as error:
             where = f"values are unit-free, rows are counted among the {len(rows)} that are not held out"
             raise TrainingError(f"{error} ({where})") from error
+        device = settings["device"]
+        table = RowsInMemory(x.to(device), None if counted is None else counted.to(device))
+        n_components = settle_prior(vae, table, seed=settings["seed"])
+        found |= {"n_components": n_components} if n_components else {}
     found |= {"smoothness": smoothness.tolist()}
     return Fitted(vae.cpu().eval(), translate.history(history), held_out_rows, found)
 
@@ -150,6 +163,8 @@ def settle_phases(
         assert family is not None
         layout = Layout(len(zero_share), **settings.get("layout", {}))
         data = Cells.of_rows(u, layout) if layout.partial else torch.from_numpy(u[:, : len(zero_share)])
+        if "loss_share" in settings:
+            return {"n_phases": choose_signed_phases(data, np.array(settings["loss_share"]) > 0, family, weights)}
         return {"n_phases": choose_transformed_phases(data, family, weights=weights)[0]}
     return {}
 
@@ -213,11 +228,13 @@ def _start(
     cells = Cells.of_rows(x.numpy(), layout) if layout.partial else None
     x = layout.lower(x) if cells is None else torch.from_numpy(representatives(cells))
     advised = torch.full((decoder.n_columns,), defaults.STRENGTH / total, dtype=torch.float64)
+    fitted = settings["start"] == "fitted"
     if isinstance(decoder, TransformedDecoder):
-        found = set_transformed_start(decoder, x, fitted=settings["start"] == "fitted", weights=mass, cells=cells)
+        found = set_transformed_start(decoder, x, fitted=fitted, weights=mass, cells=cells)
     elif isinstance(decoder, SignedDecoder):
-        advised = set_signed_start(decoder, x, fitted=settings["start"] == "fitted", weights=weights, advised=advised)
-    elif settings["start"] == "fitted":
+        known = x if cells is None else cells
+        advised, found = set_signed_start(decoder, known, fitted=fitted, weights=mass, advised=advised)
+    elif fitted:
         if cells is None:
             marginals = fit_marginals(x, n_phases=settings["n_phases"], weights=weights)
         else:

@@ -62,7 +62,7 @@ class Conditioned(TailAnswers):
         for parameter in held.vae_.parameters():
             # single precision as in every model, so that a file holds all of it
             parameter.data = parameter.data.float()
-        left_out = ("layout", "tail_index")
+        left_out = ("layout", "tail_index", "tail_index_losses")
         held.settings_ = {name: value for name, value in self.settings_.items() if name not in left_out}
         layout = {**self.settings_["layout"], "n_covariates": 0}
         if any(layout.values()):

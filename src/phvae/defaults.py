@@ -119,8 +119,8 @@ SETTINGS = (
         "counts",
         COUNTS,
         "columns",
-        "Columns of whole numbers, each the rounding of a value: 'auto' takes those of which half are below 100; or "
-        "their names; None for no column.",
+        "Columns of whole numbers, each the rounding of a value: 'auto' takes those of which half are below 100, and "
+        "no signed ones; or their names; None for no column.",
     ),
     Setting("smoothness", SMOOTHNESS, "value", "Weight of the penalty on uneven phases, beside a mean log-likelihood."),
     Setting(

@@ -26,7 +26,8 @@ class GaussianEncoder(nn.Module):
     With ``u = (x - origin) / scale`` each column gives the features ``asinh(u)`` and ``asinh(64 u)``: straight lines
     in ``log u`` for large ``u``, the second also down to a hundredth, both finite for every ``x``, zeros included. A
     cell that is no value is seen through one that stands for it, a missing one not at all: its features are 0. Where
-    the layout says so, three flags per column follow: missing, censored from the right, somewhere in an interval.
+    the layout says so, three flags per column follow: missing, censored from the right, somewhere in an interval; and
+    where there are signed columns a fourth, censored from the left.
 
     Args:
         n_columns: Number of columns ``D``.
@@ -35,6 +36,7 @@ class GaussianEncoder(nn.Module):
         origin: Lower end of each column, shape ``(D,)``.
         scale: Typical size of each column beyond its origin, shape ``(D,)``.
         layout: What the slices of a row are; its values alone when omitted.
+        signed: Columns without a lower end, shape ``(D,)``; none when omitted.
         generator: Source of the first weights; the global one of torch when omitted.
 
     >>> encoder = GaussianEncoder(3, 2, origin=[0.0, 0.0, 1.0], scale=[1.0, 10.0, 1.0])
@@ -46,6 +48,7 @@ class GaussianEncoder(nn.Module):
     N_FLAGS = 3
     origin: Tensor
     scale: Tensor
+    signed: Tensor
     feature_mean: Tensor
     feature_deviation: Tensor
     resolutions: Tensor
@@ -59,6 +62,7 @@ class GaussianEncoder(nn.Module):
         scale: Numbers,
         hidden: Sequence[int] = defaults.HIDDEN,
         layout: Layout | None = None,
+        signed: Tensor | None = None,
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__()
@@ -71,16 +75,21 @@ class GaussianEncoder(nn.Module):
         if self.origin.shape != (n_columns,) or self.scale.shape != (n_columns,):
             shapes = f"origin {tuple(self.origin.shape)} and scale {tuple(self.scale.shape)}"
             raise ValueError(f"{shapes}: give one number for each of the {n_columns} columns")
+        nothing = torch.zeros(n_columns, dtype=torch.bool)
+        self.register_buffer("signed", nothing if signed is None else signed.clone(), persistent=False)
+        # known without a look at the buffer, which may be on a device
+        self.any_signed = bool(self.signed.any())
         n_features = len(self.RESOLUTIONS) * n_columns
         self.register_buffer("resolutions", torch.tensor(self.RESOLUTIONS, dtype=torch.float64)[:, None], False)
         self.register_buffer("feature_mean", torch.zeros(n_features, dtype=torch.float64))
         self.register_buffer("feature_deviation", torch.ones(n_features, dtype=torch.float64))
-        n_flags = self.N_FLAGS * n_columns if self.layout.flagged else 0
+        n_flags = (self.N_FLAGS + self.any_signed) * n_columns if self.layout.flagged else 0
         n_inputs = n_features + n_flags + self.layout.n_covariates
         self.network = MLP(n_inputs, 2 * latent_dim, hidden=hidden, generator=generator) if latent_dim else None
 
     def _raw_features(self, x: Tensor) -> Tensor:
-        scaled = (representative(x.double(), self.layout, self.origin) - self.origin) / self.scale
+        signed = self.signed if self.any_signed else None
+        scaled = (representative(x.double(), self.layout, self.origin, signed) - self.origin) / self.scale
         return (scaled[..., None, :] * self.resolutions).asinh().flatten(-2)
 
     def features(self, x: Tensor) -> Tensor:
@@ -91,8 +100,11 @@ class GaussianEncoder(nn.Module):
             features = torch.where(self._of_features(missing), 0.0, features)
             if self.layout.flagged:
                 right = (self.layout.upper(x) == torch.inf) & ~missing
-                flags = torch.cat((missing, right, ~(self.layout.exact(x) | missing | right)), -1)
-                features = torch.cat((features, flags.to(features)), -1)
+                flags = [missing, right, ~(self.layout.exact(x) | missing | right)]
+                if self.any_signed:
+                    left = (self.layout.lower(x) == -torch.inf) & ~missing & self.signed
+                    flags = [*flags[:2], flags[2] & ~left, left]
+                features = torch.cat((features, torch.cat(flags, -1).to(features)), -1)
         return torch.cat((features, self.layout.covariates(x)), -1) if self.layout.n_covariates else features
 
     def _of_features(self, cells: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from phvae import defaults, modelfile
 from phvae.blocks import BLOCK, Shard
 from phvae.checkpoint import Place
-from phvae.history import EpochRecord, History
+from phvae.history import EpochRecord, History, warn_of_short_training
 from phvae.in_memory import fit_table
 from phvae.inspection import phase_type
 from phvae.observing import observe, observed_rows, refuse_beside_stream
@@ -60,7 +60,7 @@ class PHVAE(Scored, ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMi
             per column, a dict by name.
         missing: ``"error"`` refuses a missing cell; ``"model"`` learns from the cells of its row that are there.
         counts: Columns of whole numbers, each the rounding of a value: ``"auto"`` takes those of which half are below
-            100; or their names; None for no column.
+            100, and no signed ones; or their names; None for no column.
         smoothness: Weight of the penalty on uneven phases, beside a mean log-likelihood.
         beta: Weight of the divergence; 1 makes the objective a lower bound of the log-likelihood.
         epochs: Passes over the rows; 0 leaves every column at its start.
@@ -202,10 +202,11 @@ class PHVAE(Scored, ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMi
                 on which the law of the columns is conditioned: given, not modelled. Then give them in `score` and
                 `sample` too, and ask `at` for the model of one row.
             lower: Lower ends of cells that are intervals: an array or frame like ``X``, a frame or dict of some of its
-                columns, or one number. NaN leaves a cell as it is.
+                columns, or one number. NaN leaves a cell as it is; ``-inf`` is for signed columns.
             upper: Upper ends, likewise; ``inf`` where a value is only known to be at least the lower end.
             censored: Which values are only known to be exceeded, True or False, likewise.
-            entry: Value from which on a cell is seen at all, such as a deductible; likewise, 0 for none.
+            entry: Value from which on a cell is seen at all, such as a deductible; likewise, NaN for none, and 0 where
+                a column is not signed.
             exit: Value up to which a cell is seen at all; ``inf`` for none.
             checkpoint: File to keep the state of training in, from which an interrupted fit can go on.
             resume: Such a file of the same fit; the result is that of a fit that was never interrupted.
@@ -216,10 +217,12 @@ class PHVAE(Scored, ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMi
         if isinstance(X, ParquetStream):
             refuse_beside_stream({"sample_weight": sample_weight, "covariates": covariates, **beside})
             self.covariates_ = None
-            return fit_stream(self, X, checkpoint=checkpoint, resume=resume, callback=callback)
+            fit_stream(self, X, checkpoint=checkpoint, resume=resume, callback=callback)
+            warn_of_short_training(self)
+            return self
         table, cells, counts = observe(self, X, beside)
         weights = sample_weights(sample_weight, len(table.values))
-        return fit_table(
+        fit_table(
             self,
             table,
             weights,
@@ -230,6 +233,8 @@ class PHVAE(Scored, ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMi
             resume=resume,
             callback=callback,
         )
+        warn_of_short_training(self)
+        return self
 
     def sample(
         self,

@@ -10,16 +10,15 @@ from torch import Tensor
 
 from phvae.distributions.tails import TailedLaw
 from phvae.observation import log_likelihood
-from phvae.observed import Cells, read_cells
-from phvae.observing import rows_of, whole_counts
-from phvae.preprocessing import column_names
+from phvae.observed import Cells
+from phvae.observing import cells_of, rows_of, whole_counts
 from phvae.settings import seed_of
 from phvae.vae import VAE
 
 if TYPE_CHECKING:
     from phvae.estimator import PHVAE
 
-__all__ = ["draw_within", "impute"]
+__all__ = ["draw_within", "impute", "unknown_cells"]
 
 Array = NDArray[np.float64]
 
@@ -45,10 +44,7 @@ def impute(
         beside: Ends and bounds, as in `phvae.observed.read_cells`.
         covariates: Covariates of the rows, if the model has any.
     """
-    labels, counts = column_names(values.shape[1], model._columns), model.settings_.get("counts", [])
-    cells = read_cells(values, labels, **beside, counts=counts, gaps=True)
-    plain = read_cells(values, labels, counts=counts, gaps=True)
-    unknown = np.isnan(values) | (cells.lower != plain.lower) | (cells.upper != plain.upper)
+    cells, unknown = unknown_cells(model, values, beside)
     filled = np.repeat(values[None], n_draws, 0)
     places = np.flatnonzero(unknown.any(1))
     if not len(places):
@@ -68,6 +64,12 @@ def impute(
             filled[:, own[wanted], j] = column.numpy()[:, wanted]
     finished = whole_counts(model, filled.reshape(-1, filled.shape[-1])).reshape(filled.shape)
     return np.where(unknown, finished, values)
+
+
+def unknown_cells(model: "PHVAE", values: Array, beside: Mapping[str, Any]) -> tuple[Cells, NDArray[np.bool_]]:
+    """The cells of a table, and which of them are not known: missing, censored or in an interval; as in `impute`."""
+    cells, plain = (cells_of(model, values, known, gaps=True) for known in (beside, {}))
+    return cells, np.isnan(values) | (cells.lower != plain.lower) | (cells.upper != plain.upper)
 
 
 def _latent(vae: VAE, x: Tensor, n_draws: int, generator: torch.Generator) -> Tensor:

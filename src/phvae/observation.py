@@ -39,19 +39,23 @@ def log_likelihood(law: Independent[TailedLaw], x: Tensor, layout: Layout) -> Te
     return torch.where(exact, columns.log_prob(points), within).sum(-1)
 
 
-def representative(x: Tensor, layout: Layout, origin: Tensor) -> Tensor:
+def representative(x: Tensor, layout: Layout, origin: Tensor, signed: Tensor | None = None) -> Tensor:
     """One value for every cell: itself, the middle of an interval, the end of an open one; ``origin`` where missing.
 
     Args:
         x: Rows, shape ``(..., layout.width)``.
         layout: What their slices are.
         origin: Least value of each column, shape ``(D,)``, where an interval without lower end begins.
+        signed: Columns that have no least value, shape ``(D,)``.
     """
     lower = layout.lower(x)
     if not layout.intervals:
         return lower
     upper = layout.upper(x)
     begin = torch.maximum(lower, origin)
+    if signed is not None:
+        least = torch.where(upper == torch.inf, origin, upper)
+        begin = torch.where(signed, torch.where(lower == -torch.inf, least, lower), begin)
     end = torch.where(upper == torch.inf, begin, upper)
     # of equal ends the middle is the end, to the last bit
     return torch.where(lower == upper, lower, begin + (end - begin) / 2)

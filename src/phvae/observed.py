@@ -52,20 +52,29 @@ class Cells(NamedTuple):
         bounds = {"entry": self.entry is not None, "exit": self.exit is not None}
         return Layout(self.lower.shape[1], intervals=intervals, flagged=self.flagged, **bounds)
 
-    def seen(self, counts: Sequence[int] = ()) -> Array:
+    def seen(self, counts: Sequence[int] = (), signed: Mask | None = None) -> Array:
         """The values of the cells that are exact, or counts, shape ``(n, D)``; NaN where there is none.
 
-        Of a column without any, the lower ends of its intervals, which some value has reached.
+        Of a column, or of a side of a signed one, without any, the ends of its intervals that are nearest to zero,
+        which some value has reached.
+
+        Args:
+            counts: Positions of the columns that are counts.
+            signed: Which columns are signed, shape ``(D,)``.
         """
         exact = self.lower == self.upper
+        signs = np.zeros(self.lower.shape[1], bool) if signed is None else signed
         values = np.where(exact, self.lower, np.nan)
         for j in counts:
-            rounded = np.where(self.lower[:, j] == -np.inf, 0.0, self.lower[:, j] + 0.5)
+            rounded = np.where((self.lower[:, j] == -np.inf) & ~signs[j], 0.0, self.lower[:, j] + 0.5)
             values[:, j] = np.where(self.upper[:, j] - rounded == 0.5, rounded, np.nan)
-        for j in np.flatnonzero(~(values > 0).any(0)).tolist():
-            values[:, j] = np.where(self.lower[:, j] > 0, self.lower[:, j], np.nan)
-            if np.isnan(values[:, j]).all():
-                values[:, j] = np.where(self.upper[:, j] < np.inf, self.upper[:, j], np.nan)
+        for j in range(len(signs)):
+            lower, upper = self.lower[:, j], self.upper[:, j]
+            lower = lower if signs[j] else np.maximum(lower, 0.0)
+            if not (values[:, j] > 0).any():
+                values[:, j] = _nearest(lower, upper, values[:, j] if signs[j] else np.nan)
+            if signs[j] and not (values[:, j] < 0).any():
+                values[:, j] = -_nearest(-upper, -lower, -values[:, j])
         return values
 
     def rows(self, layout: Layout) -> Array:
@@ -90,20 +99,24 @@ def read_cells(
     exit: Any = None,
     counts: Sequence[int] = (),
     gaps: bool = False,
+    signed: Mask | None = None,
 ) -> Cells:
     """Cells from values, shape ``(n, D)``, and what is known beside them.
 
     Args:
-        values: Values >= 0; NaN where there is none.
+        values: Values, >= 0 in columns that are not signed; NaN where there is none.
         labels: Names of the columns, for messages.
         lower: Lower ends, where a cell is an interval: an array ``(n, D)``, a frame of some columns, a dict from
-            column to numbers or one number for all. NaN leaves the cell as it is.
+            column to numbers or one number for all. NaN leaves the cell as it is; ``-inf`` is for a signed column, in
+            which a value is only known not to be exceeded.
         upper: Upper ends, likewise; ``inf`` where the value is only known to be larger than the lower end.
         censored: Which values are only known to be exceeded: True or False, likewise.
-        entry: Value from which on a cell is seen at all, such as a deductible; likewise, 0 or NaN for none.
+        entry: Value from which on a cell is seen at all, such as a deductible; likewise, NaN for none, and 0 where the
+            column is not signed.
         exit: Value up to which a cell is seen at all; ``inf`` or NaN for none.
         counts: Positions of columns of whole numbers, of which each stands for what is rounded to it.
         gaps: Whether a cell may be missing, with no value and no end.
+        signed: Which columns have both signs, shape ``(D,)``; none when omitted.
 
     >>> cells = read_cells(np.array([[5.0], [2.0]]), ["loss"], censored=[[True], [False]])
     >>> cells.lower.tolist(), cells.upper.tolist()
@@ -113,8 +126,10 @@ def read_cells(
         name: _read(name, data, values.shape, labels)
         for name, data in (("lower", lower), ("upper", upper), ("censored", censored), ("entry", entry), ("exit", exit))
     }
+    one_sided = np.ones(values.shape[1], bool) if signed is None else ~signed
     for name in ("lower", "upper", "entry", "exit"):
-        _refuse(given[name], lambda x: x < 0, name, labels, "is {x:g}; a bound lies at or above 0: give 0 for none")
+        what = "is {x:g}; a bound lies at or above 0: give 0 for none"
+        _refuse(given[name], lambda x: (x < 0) & one_sided, name, labels, what)
     low = _replaced(values, given["lower"])
     high = _replaced(values, given["upper"])
     flags = given["censored"]
@@ -132,25 +147,28 @@ def read_cells(
         raise _at("column", labels, place, "is missing (NaN); " + GAP)
     low, high = np.where(np.isnan(low), -np.inf, low), np.where(np.isnan(high), np.inf, high)
     _refuse_pair(low > high, low, high, "lower", "upper", labels)
+    _refuse(low, lambda x: x == np.inf, "lower", labels, "is inf, and no value lies above it; give a number")
+    _refuse(high, lambda x: x == -np.inf, "upper", labels, "is -inf, and no value lies below it; give a number")
     flagged = bool((low != high).any())
     low, high = _counted(low, high, counts, labels)
     # an interval from zero on holds the zero
-    low = np.where((low <= 0) & (high > low), -np.inf, low)
-    first, last = _bounds(given["entry"], given["exit"], counts, labels)
+    low = np.where((low <= 0) & (high > low) & one_sided, -np.inf, low)
+    first, last = _bounds(given["entry"], given["exit"], counts, labels, one_sided)
     low, high = _seen(low, high, first, last, labels)
     return Cells(low, high, first, last, flagged)
 
 
-def count_columns(wanted: Any, values: Array, labels: Sequence[str]) -> list[int]:
+def count_columns(wanted: Any, values: Array, labels: Sequence[str], signed: Mask | None = None) -> list[int]:
     """Positions of the columns that are counts.
 
     ``"auto"`` takes a column of whole numbers of which half are below 100: rounding shapes such a column, while larger
-    numbers are next to continuous.
+    numbers are next to continuous. Signed columns are counts only if they are named.
 
     Args:
         wanted: ``"auto"``, None for no column, or the names or positions of columns.
         values: Values, shape ``(n, D)``; NaN where there is none.
         labels: Names of the columns.
+        signed: Which columns are signed, shape ``(D,)``; none when omitted.
 
     >>> count_columns("auto", np.stack([np.arange(40.0), 0.5 * np.arange(40)], 1), ["claims", "loss"])
     [0]
@@ -159,7 +177,9 @@ def count_columns(wanted: Any, values: Array, labels: Sequence[str]) -> list[int
         return []
     if isinstance(wanted, str):
         if wanted == "auto":
-            return [j for j in range(values.shape[1]) if _counts(values[:, j])]
+            return [
+                j for j in range(values.shape[1]) if not (signed is not None and signed[j]) and _counts(values[:, j])
+            ]
         wanted = [wanted]
     if not isinstance(wanted, Sequence | np.ndarray):
         raise ValueError(f"counts = {wanted!r}; give 'auto', None or the names of the columns that are counts")
@@ -215,6 +235,14 @@ def _array(name: str, data: Any, shape: tuple[int, ...]) -> Array:
     return np.array(np.broadcast_to(array, shape))
 
 
+def _nearest(lower: Array, upper: Array, known: Array | float) -> Array:
+    """What is known of values above zero, and beside it the lower ends of intervals there, or else the upper ones."""
+    ends = np.where(lower > 0, lower, np.nan)
+    if np.isnan(ends).all():
+        ends = np.where((lower >= 0) & (upper > 0) & (upper < np.inf), upper, np.nan)
+    return np.where(np.isnan(known), ends, known)
+
+
 def _replaced(values: Array, ends: Array | None) -> Array:
     return values if ends is None else np.where(np.isnan(ends), values, ends)
 
@@ -238,14 +266,16 @@ def _counted(low: Array, high: Array, counts: Sequence[int], labels: Sequence[st
 
 
 def _bounds(
-    entry: Array | None, exits: Array | None, counts: Sequence[int], labels: Sequence[str]
+    entry: Array | None, exits: Array | None, counts: Sequence[int], labels: Sequence[str], one_sided: Mask
 ) -> tuple[Array | None, Array | None]:
-    first = None if entry is None else np.where(np.isnan(entry) | (entry == 0), -np.inf, entry)
+    first = None if entry is None else np.where(np.isnan(entry) | ((entry == 0) & one_sided), -np.inf, entry)
     last = None if exits is None else np.where(np.isnan(exits), np.inf, exits)
     for bound, shift in ((first, -0.5), (last, 0.5)):
         if bound is not None and len(counts):
             bound[:, list(counts)] += shift
-    _refuse(last, lambda x: x <= 0, "exit", labels, "is {x:g}; no value lies below it: give a bound above 0")
+    _refuse(
+        last, lambda x: (x <= 0) & one_sided, "exit", labels, "is {x:g}; no value lies below it: give a bound above 0"
+    )
     if first is not None and last is not None:
         _refuse_pair(first >= last, first, last, "entry", "exit", labels)
     if first is not None and not np.isfinite(first).any():

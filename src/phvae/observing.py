@@ -12,14 +12,14 @@ from torch import Tensor
 from phvae.layout import Layout
 from phvae.observed import Cells, count_columns, read_cells
 from phvae.preprocessing import column_names
-from phvae.supports import any_signed
+from phvae.supports import signed_columns
 from phvae.tables import Table
 from phvae.vae import VAE
 
 if TYPE_CHECKING:
     from phvae.estimator import PHVAE
 
-__all__ = ["acceptance", "observe", "observed_rows", "refuse_beside_stream", "rows_of", "whole_counts"]
+__all__ = ["acceptance", "cells_of", "observe", "observed_rows", "refuse_beside_stream", "rows_of", "whole_counts"]
 
 Array = NDArray[np.float64]
 
@@ -32,13 +32,11 @@ def observe(model: "PHVAE", X: Any, beside: Mapping[str, Any]) -> tuple[Table, C
     gaps = model.missing == "model"
     table = model._read(X, reset=True, gaps=gaps or _some(beside))
     labels = column_names(table.values.shape[1], table.names)
-    # counts that nobody asked for are no reason to refuse signed columns beside them
-    automatic = model.counts == "auto" if isinstance(model.counts, str) else False
-    wanted = None if automatic and any_signed(model.support) else model.counts
-    counts = count_columns(wanted, table.values, labels)
+    signed = signed_columns(model.support, labels)
+    counts = count_columns(model.counts, table.values, labels, signed)
     if not counts and not _some(beside) and not np.isnan(table.values).any():
         return table, None, []
-    cells = read_cells(table.values, labels, **beside, counts=counts, gaps=gaps)
+    cells = read_cells(table.values, labels, **beside, counts=counts, gaps=gaps, signed=signed)
     return table, cells if cells.layout.partial else None, counts
 
 
@@ -46,10 +44,13 @@ def observed_rows(model: "PHVAE", X: Any, beside: Mapping[str, Any]) -> tuple[Ar
     """Rows for a fitted model, and what their slices are: all that it was fitted to, and what is given here."""
     gaps = model.missing == "model"
     table = model._read(X, reset=False, gaps=gaps or _some(beside))
-    labels = column_names(table.values.shape[1], model._columns)
-    counts = model.settings_.get("counts", [])
-    cells = read_cells(table.values, labels, **beside, counts=counts, gaps=gaps)
-    return rows_of(model, cells)
+    return rows_of(model, cells_of(model, table.values, beside, gaps=gaps))
+
+
+def cells_of(model: "PHVAE", values: Array, beside: Mapping[str, Any], *, gaps: bool) -> Cells:
+    """What is known of the cells of a table for a fitted model; `gaps` as in `phvae.observed.read_cells`."""
+    labels, signed = column_names(values.shape[1], model._columns), model.scaler_.loss_share_ > 0
+    return read_cells(values, labels, **beside, counts=model.settings_.get("counts", []), gaps=gaps, signed=signed)
 
 
 def rows_of(model: "PHVAE", cells: Cells) -> tuple[Array, Layout]:

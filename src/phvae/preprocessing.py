@@ -1,13 +1,14 @@
 """Origin and scale of each column: what turns a user's units into the unit-free numbers the networks learn from."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from phvae import defaults, weights
-from phvae.supports import Support, fit_signed_column, signed_columns
+from phvae.supports import ATOM_FROM, Support, fit_signed_column, signed_columns
 from phvae.tables import DataError
 
 __all__ = ["Origin", "PositiveScaler", "column_names", "geometric_start", "rounded"]
@@ -38,6 +39,7 @@ class PositiveScaler:
         origin: ``"auto"``, one number for all columns, a number or ``"auto"`` per column, or a dict from column name
             to either (columns that are not named are estimated). 0 puts every lower endpoint at zero.
         support: ``"non-negative"`` or ``"real"``, one of them per column, or a dict from column name.
+        atom_from: Share of exact zeros from which on a signed column has an atom at zero.
 
     Attributes:
         origin_: Lower endpoints, shape ``(D,)``.
@@ -58,8 +60,10 @@ class PositiveScaler:
     zero_share_: Array
     loss_share_: Array
 
-    def __init__(self, origin: Origin = defaults.ORIGIN, support: Support = defaults.SUPPORT) -> None:
-        self.origin, self.support = origin, support
+    def __init__(
+        self, origin: Origin = defaults.ORIGIN, support: Support = defaults.SUPPORT, atom_from: float = ATOM_FROM
+    ) -> None:
+        self.origin, self.support, self.atom_from = origin, support, atom_from
 
     def __repr__(self) -> str:
         if not hasattr(self, "origin_"):
@@ -106,7 +110,12 @@ class PositiveScaler:
             given = [end if start is None else start for start, end in zip(given, automatic, strict=True)]
         columns = [
             _fit_part(
-                x[:, j], None if used is None else used[:, j], sample_weight, given[j], labels[j], bool(signed[j])
+                x[:, j],
+                None if used is None else used[:, j],
+                sample_weight,
+                given[j],
+                labels[j],
+                self.atom_from if signed[j] else None,
             )
             for j in range(x.shape[1])
         ]
@@ -196,16 +205,21 @@ def require_non_negative(x: Array, labels: Sequence[str], signed: NDArray[np.boo
 Numbers = tuple[float, float, float, float]
 
 
-def _fit_signed(x: Array, mass: Array | None, given: float | None, label: str) -> Numbers:
+def _fit_signed(x: Array, mass: Array | None, given: float | None, label: str, atom_from: float) -> Numbers:
     """As `_fit_column` for a column with both signs."""
+    require_no_origin(given, label)
+    scale, zero_share, loss_share = fit_signed_column(x, mass, label, atom_from)
+    _require_reasonable(np.abs(x), scale, x, label)
+    return 0.0, scale, zero_share, loss_share
+
+
+def require_no_origin(given: float | None, label: str) -> None:
+    """Refuse an origin of a signed column."""
     if given:
         raise ValueError(
             f"origin of column {label!r} is {given:g}, and its support is the whole line, which has no lower end; "
             "leave the origin of this column 'auto'"
         )
-    scale, zero_share, loss_share = fit_signed_column(x, mass, label)
-    _require_reasonable(np.abs(x), scale, x, label)
-    return 0.0, scale, zero_share, loss_share
 
 
 def _fit_column(x: Array, mass: Array | None, given: float | None, label: str) -> Numbers:
@@ -246,10 +260,15 @@ def _require_reasonable(excess: Array, scale: float, x: Array, label: str) -> No
 
 
 def _fit_part(
-    x: Array, used: NDArray[np.bool_] | None, mass: Array | None, given: float | None, label: str, signed: bool
+    x: Array,
+    used: NDArray[np.bool_] | None,
+    mass: Array | None,
+    given: float | None,
+    label: str,
+    atom_from: float | None,
 ) -> Numbers:
-    """The same of some values of a column, or of all, which may have signs."""
-    fit_column = _fit_signed if signed else _fit_column
+    """The same of some values of a column, or of all, which have signs where `atom_from` is given."""
+    fit_column = _fit_column if atom_from is None else partial(_fit_signed, atom_from=atom_from)
     if used is None:
         return fit_column(x, mass, given, label)
     rows = np.flatnonzero(used)

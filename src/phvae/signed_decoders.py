@@ -1,6 +1,6 @@
 """The decoder of signed columns: returns, gains and losses, with a chain for either side of zero."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -8,21 +8,23 @@ from torch import Tensor
 
 from phvae import defaults
 from phvae.decoders import PhaseTypeDecoder
-from phvae.decoders.chain import DecodedChain
 from phvae.distributions.checks import Numbers, as_tensor
 from phvae.distributions.located import Located
 from phvae.distributions.tails import TailedLaw
+from phvae.distributions.time_transformed import TimeTransformed
 from phvae.distributions.two_sided import TwoSided
 from phvae.distributions.zero_atom import ZeroAtom
+from phvae.transformed_decoders import TransformedDecoder, family_of, law_of, n_shapes, shape_outputs
 
-__all__ = ["SignedDecoder", "chain_of"]
+__all__ = ["SignedDecoder", "chain_of", "decoder_of"]
 
 
 class SignedDecoder(PhaseTypeDecoder):
-    """Two-sided phase-type law per column: the chain of the gains, that of the losses, and the log odds of a loss.
+    """Two-sided law per column: that of the gains, that of the losses, and the log odds of a loss.
 
-    The outputs of a column are those of `PhaseTypeDecoder` for the gains, the same for the losses, and one logit. A
-    column without losses is the column of a `PhaseTypeDecoder`; only such a column may have an origin other than 0.
+    The outputs of a column are those of `PhaseTypeDecoder`, or of `TransformedDecoder`, for the gains, the same for the
+    losses, and one logit. A column without losses is the column of such a decoder; only such a column may have an
+    origin other than 0.
 
     Args:
         latent_dim: Length of the latent vector; with 0 there is one law and no network.
@@ -30,6 +32,8 @@ class SignedDecoder(PhaseTypeDecoder):
         scale: Positive typical size of each column, shape ``(D,)``.
         loss_share: Share of negative values among those that are no exact zeros, shape ``(D,)``, below 1; a column with
             0 has no losses.
+        family: Class of the laws of both sides: `MatrixWeibull`, `MatrixPareto`, `MatrixLogNormal`; None for
+            phase-type laws.
         n_phases: Phases ``m`` per side.
         hidden: Widths of the hidden layers.
         zero_share: Share of exact zeros per column, shape ``(D,)``; a column with 0 has no atom at zero.
@@ -52,18 +56,22 @@ class SignedDecoder(PhaseTypeDecoder):
         origin: Numbers,
         scale: Numbers,
         loss_share: Numbers,
+        family: type[TimeTransformed] | None = None,
         n_phases: int = defaults.DECODER_PHASES,
         hidden: Sequence[int] = defaults.HIDDEN,
         zero_share: Numbers | None = None,
         head_rank: int = 0,
         generator: torch.Generator | None = None,
     ) -> None:
+        self.family = family
+        # outputs of a side
+        self.side = 2 * n_phases + n_shapes(family)
         super().__init__(
             latent_dim,
             origin=origin,
             scale=scale,
             n_phases=n_phases,
-            n_shapes=2 * n_phases + 1,
+            n_shapes=self.side + n_shapes(family) + 1,
             hidden=hidden,
             zero_share=zero_share,
             head_rank=head_rank,
@@ -81,8 +89,12 @@ class SignedDecoder(PhaseTypeDecoder):
         # known without a look at the buffer, which may be on a device
         self.turned = False
         gains = self._bias()[:, : 2 * n_phases].detach().clone()
-        self._start_at(gains, 2 * n_phases)
-        self._start_at(torch.where(share > 0, share, 0.5).logit()[:, None], 4 * n_phases)
+        self._start_at(gains, self.side)
+        self.set_loss_odds(torch.where(share > 0, share, 0.5).logit())
+        if family is not None:
+            ones = torch.ones(self.n_columns, dtype=torch.float64)
+            clocks = shape_outputs(family, (family.least_shape + 1) * ones, ones)
+            self.set_clocks(clocks, clocks)
 
     @property
     def is_signed(self) -> Tensor:
@@ -109,11 +121,25 @@ class SignedDecoder(PhaseTypeDecoder):
     def set_losses(self, initial: Numbers, rates: Numbers) -> None:
         """Make these the laws of the losses at zero head weights; arguments as in `set_start`, a row per column."""
         start, speed = as_tensor("initial", initial).double(), as_tensor("rates", rates).double()
-        self._start_at(self._chain_outputs(start, speed), 2 * self.n_phases)
+        self._start_at(self._chain_outputs(start, speed), self.side)
+
+    def set_clocks(self, gains: Tensor, losses: Tensor) -> None:
+        """Make these, ``(D, n_shapes)`` each, the outputs for the clocks of both sides; see `shape_outputs`."""
+        for first, clocks in ((0, gains), (self.side, losses)):
+            self._start_at(clocks, first + 2 * self.n_phases)
+
+    def set_loss_odds(self, logit: Tensor) -> None:
+        """Make these the log odds of a loss at zero head weights, shape ``(D,)``."""
+        self._start_at(logit[:, None], 2 * self.side)
+
+    def set_zero_odds(self, position: int, logit: float) -> None:
+        """Make this the log odds of an exact zero of a column with an atom, at zero head weights."""
+        with torch.no_grad():
+            self._bias()[position, -1] = logit
 
     def _law(self, outputs: Tensor, columns: slice) -> TailedLaw:
-        m = self.n_phases
-        chains, logit, zero = outputs.split((4 * m, 1, self.width - 4 * m - 1), -1)
+        k = self.side
+        chains, logit, zero = outputs.split((2 * k, 1, self.width - 2 * k - 1), -1)
         odds = torch.where(self.is_signed[columns, None], logit, -torch.inf)
         if self.turned:
             turned = self.mirrored[columns, None]
@@ -123,15 +149,14 @@ class SignedDecoder(PhaseTypeDecoder):
         return super()._law(torch.cat((chains, odds, zero), -1), columns)
 
     def _columns(self, outputs: Tensor, origin: Tensor, scale: Tensor) -> TwoSided:
-        m = self.n_phases
-        gains, losses, odds = outputs.split((2 * m, 2 * m, 1), -1)
-        gain, loss = DecodedChain(gains, scale), DecodedChain(losses, scale)
+        gains, losses, odds = outputs.split((self.side, self.side, 1), -1)
+        gain, loss = (law_of(self.family, part, scale, self.n_phases) for part in (gains, losses))
         return TwoSided(odds[..., 0], loss, Located(gain, origin, validate_args=False), validate_args=False)
 
     def roughness(self, outputs: Tensor) -> Tensor:
         """Roughness of both sides, weighted by their shares of the rows; arguments as in `PhaseTypeDecoder`."""
-        m, share = self.n_phases, self.loss_share
-        losses = torch.cat((outputs[..., 2 * m : 4 * m], outputs[..., 4 * m :], outputs[..., : 2 * m]), -1)
+        k, share = self.side, self.loss_share
+        losses = torch.cat((outputs[..., k:], outputs[..., :k]), -1)
         return (1 - share) * super().roughness(outputs) + share * super().roughness(losses)
 
 
@@ -147,3 +172,15 @@ def chain_of(law: Any, *, losses: bool = False) -> Any:
         return continuous.base
     gains: Any = continuous.gain
     return continuous.loss if losses else gains.base
+
+
+def decoder_of(settings: Mapping[str, Any], **arguments: Any) -> PhaseTypeDecoder:
+    """The decoder for the tail, the signs, the phases, the latent size and the covariates in the settings."""
+    family, n_inputs = family_of(settings), settings["latent_dim"] + settings.get("layout", {}).get("n_covariates", 0)
+    # files of older versions name no rank
+    arguments |= {"head_rank": settings.get("head_rank", 0), "n_phases": settings["n_phases"]}
+    if "loss_share" in settings:
+        return SignedDecoder(n_inputs, loss_share=settings["loss_share"], family=family, **arguments)
+    if family is None:
+        return PhaseTypeDecoder(n_inputs, **arguments)
+    return TransformedDecoder(n_inputs, family=family, **arguments)

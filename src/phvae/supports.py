@@ -9,7 +9,16 @@ from numpy.typing import NDArray
 from phvae import defaults, weights
 from phvae.tables import DataError
 
-__all__ = ["Support", "any_signed", "fit_signed_column", "require_values", "signed_columns", "signed_settings"]
+__all__ = [
+    "ATOM_FROM",
+    "Support",
+    "any_signed",
+    "atom_from",
+    "fit_signed_column",
+    "require_sides",
+    "signed_columns",
+    "signed_settings",
+]
 
 Array = NDArray[np.float64]
 Support = str | Sequence[str] | Mapping[str, str]
@@ -19,6 +28,14 @@ SUPPORTS = (defaults.SUPPORT, "real")
 FEWEST = 5
 # Share of exact zeros from which on a signed column has an atom there; fewer are values that were rounded.
 ATOM_FROM = 0.01
+
+
+def atom_from(tail: str) -> float:
+    """The share of exact zeros from which on a signed column has an atom there, for laws with such tails.
+
+    A law in a bent time has no finite density at zero: there every zero is one of an atom.
+    """
+    return ATOM_FROM if tail == defaults.TAIL else 0.0
 
 
 def any_signed(support: Support) -> bool:
@@ -65,45 +82,26 @@ def signed_columns(support: Support, labels: Sequence[str]) -> NDArray[np.bool_]
     return np.array([kind == "real" for kind in given], dtype=bool)
 
 
-def signed_settings(loss_share: Array, tail: str) -> dict[str, Any]:
+def signed_settings(loss_share: Array) -> dict[str, Any]:
     """What the settings of a fit say of signed columns: their shares of losses; nothing where there are none."""
-    if not (loss_share > 0).any():
-        return {}
-    if tail != defaults.TAIL:
-        raise ValueError(
-            f"tail = {tail!r} with support 'real': the two tails of a signed column are {defaults.TAIL} given the "
-            "latent vector; leave tail out, and ask with splice='gpd' for power tails"
-        )
-    return {"loss_share": loss_share.tolist()}
+    return {"loss_share": loss_share.tolist()} if (loss_share > 0).any() else {}
 
 
-def require_values(support: Support) -> None:
-    """Refuse signed columns in a table of which some cells are no values."""
-    if any_signed(support):
-        raise ValueError(
-            f"support = {support!r} with cells that are no values: signed columns are learned from values alone; leave "
-            "out missing cells, bounds and counts, or fit the other columns by themselves"
-        )
-
-
-def fit_signed_column(x: Array, mass: Array | None, label: str) -> tuple[float, float, float]:
+def fit_signed_column(
+    x: Array, mass: Array | None, label: str, atom_from: float = ATOM_FROM
+) -> tuple[float, float, float]:
     """Scale, share of exact zeros and share of losses of a signed column: the median size, ``n_0 / n``, ``n_- / n_±``.
 
     Args:
         x: Values, shape ``(n,)``.
         mass: Their weights, shape ``(n,)``.
         label: Name of the column, for messages.
+        atom_from: Share of exact zeros from which on there is an atom; 0 for every zero.
 
     >>> fit_signed_column(np.arange(-6.0, 7.0), None, "return")
     (3.5, 0.07692307692307687, 0.5)
     """
-    for side, sign in ((x[x < 0], "negative"), (x[x > 0], "positive")):
-        if (found := len(np.unique(side))) < FEWEST:
-            remedy = "give it with the other sign" if sign == "positive" else "leave its support non-negative"
-            raise DataError(
-                f"column {label!r} has {found} different {sign} values and its support is 'real', which takes at least "
-                f"{FEWEST} on either side of zero; {remedy}, or drop it"
-            )
+    require_sides(len(np.unique(x[x > 0])), len(np.unique(x[x < 0])), label)
     scale = weights.median(np.abs(x[x != 0]), None if mass is None else mass[x != 0])
     total, counted, losses = (
         float(part.size if mass is None else mass[where].sum())
@@ -111,4 +109,15 @@ def fit_signed_column(x: Array, mass: Array | None, label: str) -> tuple[float, 
         for part in (x[where],)
     )
     zero_share = 1 - counted / total
-    return scale, zero_share if zero_share >= ATOM_FROM else 0.0, losses / counted
+    return scale, zero_share if zero_share >= atom_from else 0.0, losses / counted
+
+
+def require_sides(n_gains: int, n_losses: int, label: str) -> None:
+    """Refuse a signed column with too few different values on a side of zero."""
+    for found, sign in ((n_losses, "negative"), (n_gains, "positive")):
+        if found < FEWEST:
+            remedy = "give it with the other sign" if sign == "positive" else "leave its support non-negative"
+            raise DataError(
+                f"column {label!r} has {found} different {sign} values and its support is 'real', which takes at least "
+                f"{FEWEST} on either side of zero; {remedy}, or drop it"
+            )

@@ -15,9 +15,8 @@ from phvae.distributions.matrix_lognormal import MatrixLogNormal
 from phvae.distributions.matrix_pareto import MatrixPareto
 from phvae.distributions.matrix_weibull import MatrixWeibull
 from phvae.distributions.time_transformed import TimeTransformed
-from phvae.signed_decoders import SignedDecoder
 
-__all__ = ["TransformedDecoder", "decoder_of", "family_of", "n_shapes", "shape_outputs", "shapes_of"]
+__all__ = ["TransformedDecoder", "family_of", "law_of", "n_shapes", "shape_outputs", "shapes_of"]
 
 # The family for each tail that a user may ask for; a phase-type law needs none.
 FAMILIES: dict[str, type[TimeTransformed] | None] = {
@@ -97,16 +96,29 @@ class TransformedDecoder(PhaseTypeDecoder):
         self._start_at(shape_outputs(self.family, bend, unit), 2 * self.n_phases)
 
     def _columns(self, outputs: Tensor, origin: Tensor, scale: Tensor) -> Located:
-        chain, shapes = outputs.split((2 * self.n_phases, self.n_outputs - 2 * self.n_phases), -1)
-        # the time of the chain has no unit: the unit of the column is the scale of the transform
-        shape, unit = shapes_of(self.family, shapes.double())
-        base = DecodedChain(chain, torch.ones_like(scale))
-        return Located(self.family(base, shape, unit * scale, validate_args=False), origin, validate_args=False)
+        return Located(law_of(self.family, outputs, scale, self.n_phases), origin, validate_args=False)
 
 
-def n_shapes(family: type[TimeTransformed]) -> int:
+def law_of(family: type[TimeTransformed] | None, outputs: Tensor, scale: Tensor, m: int) -> Any:
+    """The law on ``[0, inf)`` that the outputs of a chain, and of a clock behind them, stand for.
+
+    Args:
+        family: Class of the law; None for a phase-type law.
+        outputs: Shape ``(..., 2m + n_shapes(family))``.
+        scale: Unit of each column, shape ``(D,)``.
+        m: Phases of the chain.
+    """
+    if family is None:
+        return DecodedChain(outputs, scale)
+    chain, shapes = outputs.split((2 * m, n_shapes(family)), -1)
+    # the time of the chain has no unit: the unit of the column is the scale of the transform
+    shape, unit = shapes_of(family, shapes.double())
+    return family(DecodedChain(chain, torch.ones_like(scale)), shape, unit * scale, validate_args=False)
+
+
+def n_shapes(family: type[TimeTransformed] | None) -> int:
     """Outputs per column beside those of the chain."""
-    return 1 + int(family.scale_is_free)
+    return 0 if family is None else 1 + int(family.scale_is_free)
 
 
 def shapes_of(family: type[TimeTransformed], outputs: Tensor) -> tuple[Tensor, Tensor]:
@@ -125,16 +137,3 @@ def shape_outputs(family: type[TimeTransformed], shape: Tensor, scale: Tensor) -
 def family_of(settings: Mapping[str, Any]) -> type[TimeTransformed] | None:
     """The family that bends time for the tail in the settings; those of older files name none."""
     return FAMILIES[settings.get("tail", defaults.TAIL)]
-
-
-def decoder_of(settings: Mapping[str, Any], **arguments: Any) -> PhaseTypeDecoder:
-    """The decoder for the tail, the signs, the phases, the latent size and the covariates in the settings."""
-    family, n_inputs = family_of(settings), settings["latent_dim"] + settings.get("layout", {}).get("n_covariates", 0)
-    # files of older versions name no rank
-    arguments["head_rank"] = settings.get("head_rank", 0)
-    if "loss_share" in settings:
-        signs = {"loss_share": settings["loss_share"], "n_phases": settings["n_phases"]}
-        return SignedDecoder(n_inputs, **signs, **arguments)
-    if family is None:
-        return PhaseTypeDecoder(n_inputs, n_phases=settings["n_phases"], **arguments)
-    return TransformedDecoder(n_inputs, family=family, n_phases=settings["n_phases"], **arguments)

@@ -5,6 +5,7 @@ criterion asks for: a transform that suits the tail leaves few phases to find, a
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,12 +15,24 @@ from torch import Tensor
 from phvae.distributions.phase_type import SeriesPhaseType
 from phvae.distributions.time_transformed import TimeTransformed
 from phvae.observed import Cells
-from phvae.observed_start import log_observed, observed_columns
+from phvae.observed_start import ObservedColumn, log_observed, observed_columns
 from phvae.preprocessing import geometric_start
 from phvae.start import Array, Sketch, climb, natural, penalty, reachable, sketch
 from phvae.transformed_decoders import TransformedDecoder, n_shapes, shapes_of
 
-__all__ = ["PHASES", "ColumnFit", "choose_transformed_phases", "fit_transformed", "set_transformed_start"]
+__all__ = [
+    "PHASES",
+    "ColumnFit",
+    "choose_transformed_phases",
+    "fit_transformed",
+    "index_and_error",
+    "index_at",
+    "information",
+    "law_at",
+    "prior_of",
+    "set_transformed_start",
+    "spread",
+]
 
 # Numbers of phases that are compared where none is asked for.
 PHASES = (1, 2, 3, 4, 6)
@@ -53,12 +66,15 @@ class ColumnFit(NamedTuple):
 
 
 def fit_transformed(
-    x: Tensor | Cells, family: type[TimeTransformed], n_phases: int, weights: Array | None = None
+    x: Tensor | Cells | list[ObservedColumn],
+    family: type[TimeTransformed],
+    n_phases: int,
+    weights: Array | None = None,
 ) -> list[ColumnFit]:
     """Fit every column by maximum likelihood.
 
     Args:
-        x: Unit-free values, shape ``(n, D)``, or cells; exact zeros and NaN are left out.
+        x: Unit-free values, shape ``(n, D)``, or cells, of which exact zeros and NaN are left out; or columns.
         family: Class of the laws.
         n_phases: Phases ``m`` of every column.
         weights: Weights of the rows, shape ``(n,)``.
@@ -73,12 +89,15 @@ def fit_transformed(
 
 
 def choose_transformed_phases(
-    x: Tensor | Cells, family: type[TimeTransformed], choices: Sequence[int] = PHASES, weights: Array | None = None
+    x: Tensor | Cells | list[ObservedColumn],
+    family: type[TimeTransformed],
+    choices: Sequence[int] = PHASES,
+    weights: Array | None = None,
 ) -> tuple[int, list[list[float]]]:
     """The number of phases the neediest column asks for, and the criterion of every column for every number.
 
     Args:
-        x: Unit-free values, shape ``(n, D)``, or cells.
+        x: Unit-free values, shape ``(n, D)``, cells or columns.
         family: Class of the laws.
         choices: Numbers of phases to compare, ascending.
         weights: Weights of the rows, shape ``(n,)``.
@@ -116,10 +135,7 @@ def set_transformed_start(
         Index of the tail of each column and the standard error of its logarithm, None where it has none.
     """
     if not fitted:
-        one = torch.ones(1, dtype=torch.float64)
-        law = _law(decoder.family, one, one, torch.zeros(n_shapes(decoder.family), dtype=torch.float64))
-        times = torch.where(x > 0, -law.log_sf(x), 0.0)
-        decoder.set_start(*geometric_start(times.numpy(), decoder.n_phases, weights))
+        decoder.set_start(*spread(x, decoder.family, decoder.n_phases, weights))
         return {}
     fits = fit_transformed(x if cells is None else cells, decoder.family, decoder.n_phases, weights)
     initial, rates = reachable(torch.stack([fit.initial for fit in fits]), torch.stack([fit.rates for fit in fits]))
@@ -131,10 +147,29 @@ def set_transformed_start(
     return {"tail_index": [[fit.tail_index, error] for fit, error in zip(fits, errors, strict=True)]}
 
 
-def _columns(x: Tensor | Cells, weights: Array | None) -> list[tuple[Sketch, Tensor]]:
+def spread(
+    x: Tensor, family: type[TimeTransformed] | None, n_phases: int, weights: Array | None = None
+) -> tuple[Array, Array]:
+    """Start probabilities and rates, ``(D, m)`` each, spread over the range of the chain's times; no fit.
+
+    Args:
+        x: Unit-free values, shape ``(n, D)``; exact zeros are left out.
+        family: Class of the laws; None for phase-type laws, whose times are the values.
+        n_phases: Phases ``m``.
+        weights: Weights of the rows, shape ``(n,)``.
+    """
+    if family is None:
+        return geometric_start(x.numpy(), n_phases, weights)
+    one = torch.ones(1, dtype=torch.float64)
+    law = _law(family, one, one, torch.zeros(n_shapes(family), dtype=torch.float64))
+    return geometric_start(torch.where(x > 0, -law.log_sf(x), 0.0).numpy(), n_phases, weights)
+
+
+def _columns(x: Tensor | Cells | list[ObservedColumn], weights: Array | None) -> list[tuple[Sketch, Tensor]]:
     """Cells of each column, and what is known of each: its value (c,), or its ends and bounds (c, 4)."""
-    if isinstance(x, Cells):
-        return [(column.sketch, torch.from_numpy(column.ends)) for column in observed_columns(x, weights)]
+    if isinstance(x, list | Cells):
+        columns = x if isinstance(x, list) else observed_columns(x, weights)
+        return [(column.sketch, torch.from_numpy(column.ends)) for column in columns]
     sketches = [_sketch(column, weights, d) for d, column in enumerate(x.T)]
     return [(cells, torch.from_numpy(cells.x)) for cells in sketches]
 
@@ -151,20 +186,37 @@ def _fit_column(column: tuple[Sketch, Tensor], family: type[TimeTransformed], m:
     x = known.expand(len(starts), *known.shape)
     weights = torch.from_numpy(cells.weights).expand(len(starts), -1)
     extra = n_shapes(family)
-    prior = torch.block_diag(penalty(m, STRENGTH), TETHER * torch.eye(extra, dtype=torch.float64))
-    # logits all together, and each direction the data may leave open, stay where they began
-    prior = prior + TETHER * torch.eye(len(prior), dtype=torch.float64)
+    prior = prior_of(family, m)
     scores = _scores_of(family, m)
     points, values, _ = climb(x, weights, starts, prior, scores=scores, arrived=1e-4, steps=200)
     point = points[int(values.argmax())]
     x, weights = x[:1], weights[:1]
     log_likelihood = float((weights * scores(x, point[None])[0]).sum())
     n = float(cells.weights.sum())
-    index, error = _tail_index(family, m, point, _information(x, weights, point, prior, scores))
+    found = information(x, weights, point, prior, scores)
+    index, error = index_and_error(partial(index_at, family, m), point, found)
     initial, rates = natural(point[: 2 * m])
     shape, scale = shapes_of(family, point[2 * m :])
     criterion = log_likelihood - (2 * m - 1 + extra) / 2 * float(np.log(n))
     return ColumnFit(initial, rates, float(shape), float(scale), log_likelihood, criterion, index, error)
+
+
+def prior_of(family: type[TimeTransformed], m: int) -> Tensor:
+    """Matrix of the penalty on the coordinates of a column, as `phvae.start.penalty`."""
+    prior: Tensor = torch.block_diag(penalty(m, STRENGTH), TETHER * torch.eye(n_shapes(family), dtype=torch.float64))
+    # logits all together, and each direction the data may leave open, stay where they began
+    return prior + TETHER * torch.eye(len(prior), dtype=torch.float64)
+
+
+def law_at(family: type[TimeTransformed], m: int, point: Tensor) -> TimeTransformed:
+    """The law at coordinates of a climb: start logits, log rate increments and outputs of the clock."""
+    initial, rates = natural(point[..., : 2 * m])
+    return _law(family, initial, rates, point[..., 2 * m :])
+
+
+def index_at(family: type[TimeTransformed], m: int, point: Tensor) -> Tensor:
+    """The index of its tail."""
+    return law_at(family, m, point).tail_index
 
 
 def _law(family: type[TimeTransformed], initial: Tensor, rates: Tensor, outputs: Tensor) -> TimeTransformed:
@@ -197,7 +249,7 @@ def _scores_of(family: type[TimeTransformed], m: int) -> Callable[[Tensor, Tenso
     def scores(x: Tensor, point: Tensor) -> tuple[Tensor, Tensor]:
         # a copy of the law per value makes the gradient come out per value
         own = point[:, None].expand(*x.shape[:2], point.shape[-1]).clone().requires_grad_()
-        law = _law(family, *natural(own[..., : 2 * m]), own[..., 2 * m :])
+        law = law_at(family, m, own)
         log_density = law.log_prob(x) if x.ndim == 2 else log_observed(law, x)
         (slopes,) = torch.autograd.grad(log_density.sum(), own)
         return log_density.detach(), slopes
@@ -205,7 +257,7 @@ def _scores_of(family: type[TimeTransformed], m: int) -> Callable[[Tensor, Tenso
     return scores
 
 
-def _information(
+def information(
     x: Tensor, weights: Tensor, point: Tensor, prior: Tensor, scores: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 ) -> Tensor:
     """Observed information: minus the second derivatives of the penalised log-likelihood, by central differences."""
@@ -218,14 +270,14 @@ def _information(
     return (curvature + curvature.T) / 2
 
 
-def _tail_index(family: type[TimeTransformed], m: int, point: Tensor, information: Tensor) -> tuple[float, float]:
-    """Index of the tail and the standard error of its logarithm, by the delta method."""
+def index_and_error(tail_index: Callable[[Tensor], Tensor], point: Tensor, curvature: Tensor) -> tuple[float, float]:
+    """Index of the tail of a law at a point and the standard error of its logarithm, by the delta method."""
     at = point.clone().requires_grad_()
-    index = _law(family, *natural(at[: 2 * m]), at[2 * m :]).tail_index
+    index = tail_index(at)
     if not float(index.detach()) > 0:
         return float(index.detach()), float("nan")
     (slope,) = torch.autograd.grad(index.log(), at)
-    values, vectors = torch.linalg.eigh(information)
+    values, vectors = torch.linalg.eigh(curvature)
     if float(values[0]) <= FLAT:
         return float(index.detach()), float("nan")
     error = ((slope @ vectors).square() / values).sum().sqrt()

@@ -11,6 +11,7 @@ from torch.distributions import Normal
 
 from phvae import defaults
 from phvae.decoders import Decoder
+from phvae.distributions.tails import drawn
 from phvae.encoders import GaussianEncoder
 from phvae.layout import Layout
 from phvae.observation import log_likelihood
@@ -265,7 +266,7 @@ class VAE(GenerativeModel):
         z = self.beside(self.prior_given(c).sample(n, generator), c)
         # a usual table at once, as ever; one with many columns in parts that fit into memory
         at_once = max(1, n) if self.n_columns <= defaults.MANY_COLUMNS else defaults.rows_at_once(ROWS, self.n_columns)
-        parts = [self.decoder(part).base_dist.sample((), generator=generator) for part in z.split(at_once)]
+        parts = [drawn(self.decoder(part).base_dist, (), generator) for part in z.split(at_once)]
         return torch.cat(parts)
 
     @torch.no_grad()
@@ -283,8 +284,7 @@ class VAE(GenerativeModel):
         posterior, c = self.posterior(x), self.layout.covariates(x)
         if sample:
             z = self.beside(_draws(posterior, (), generator), c)
-            draws: Tensor = self.decoder(z).base_dist.sample((), generator=generator)
-            return draws
+            return drawn(self.decoder(z).base_dist, (), generator)
         if n_samples < 1:
             raise ValueError(f"n_samples = {n_samples!r}; give at least one draw per row")
         at_once = self._draws_at_once(len(x))

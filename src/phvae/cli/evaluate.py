@@ -1,6 +1,6 @@
 """`phvae evaluate`: a model held against a table."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -25,12 +25,25 @@ def evaluate(
     censored: beside.Censored = None,
     entry: beside.Entry = None,
     exit: beside.Exit = None,
+    rows: Annotated[
+        str | None,
+        typer.Option(
+            "--rows", metavar="ROWS", help="Score only so many rows, drawn at random: quick where a table is long."
+        ),
+    ] = None,
+    seed: Annotated[
+        str | None, typer.Option("--seed", metavar="WHOLE", help="Seed of the rows drawn; the same one draws the same.")
+    ] = None,
     delimiter: options.Delimiter = None,
     decimal: options.Decimal = ".",
 ) -> None:
     """Hold a model against a table with the same columns: how likely its rows are."""
     given = {"lower": lower, "upper": upper, "censored": censored, "entry": entry, "exit": exit}
     known = beside.known_of(given, missing)
+    wanted = None if rows is None else _at_least_two(options.as_whole("rows", rows))
+    if seed is not None and wanted is None:
+        raise ValueError(f"seed = {seed}: all rows are scored, and none drawn; give --rows too, or leave it out")
+    random_state = None if seed is None else options.as_whole("seed", seed)
     loaded = options.load(talk, model)
     covariates, levels = options.covariates_of(loaded)
     own = None if loaded._columns is None else [options.quoted(str(name)) for name in loaded._columns]
@@ -46,13 +59,26 @@ def evaluate(
         covariates=covariates,
         levels=levels,
     )
-    rows, told = known.split(sheet)
-    with talk.working(f"scoring {rows.num_rows:,} rows"), sheet.named():
-        scores = loaded.score_samples(rows, covariates=sheet.covariates, **told)
+    chosen, told = known.split(sheet)
     import numpy as np
 
-    n_rows = len(scores)
-    counted = np.ones(n_rows) if sheet.weights is None else sheet.weights
+    from phvae.settings import seed_of
+    from phvae.tables import rows_as_given
+
+    of_rows, used = chosen.num_rows, None
+    places = np.arange(of_rows)
+    if wanted is not None and wanted < of_rows:
+        used = seed_of(random_state)
+        places = np.sort(np.random.default_rng(used).choice(of_rows, wanted, replace=False))
+        chosen = chosen.take(places)
+        told = {name: {column: _of(ends, places) for column, ends in pairs.items()} for name, pairs in told.items()}
+    n_rows = len(places)
+    beside_rows = None if sheet.covariates is None else sheet.covariates.take(places)
+    with talk.working(f"scoring {n_rows:,} rows"), sheet.named(), rows_as_given(places):
+        scores = loaded.score_samples(chosen, covariates=beside_rows, **told)
+    counted = np.ones(n_rows) if sheet.weights is None else sheet.weights[places]
+    if not counted.sum():
+        raise ValueError(f"rows = {n_rows}: all rows drawn have weight zero; draw more")
     scores, shares = scores[counted > 0], counted[counted > 0] / counted.sum()
     impossible = int(np.isneginf(scores).sum())
     mean, error = float(shares @ scores), float("nan")
@@ -66,10 +92,12 @@ def evaluate(
         "mean_log_likelihood": mean,
         "standard_error": error,
         "n_impossible": impossible,
+        **({} if used is None else {"drawn_from": of_rows, "seed": used}),
     }
 
     def show(console: "Console") -> None:
-        console.print(f"{n_rows:,} rows of {sheet.source}", markup=False)
+        drawn = "" if used is None else f" of {of_rows:,}, drawn with seed {used},"
+        console.print(f"{n_rows:,} rows{drawn} of {sheet.source}", markup=False)
         console.print(f"mean log-likelihood {mean:.4f} nats per row, standard error {error:.4f}")
 
     talk.result(values, show)
@@ -78,3 +106,14 @@ def evaluate(
 def register(app: typer.Typer) -> None:
     """Add the command."""
     app.command()(command(evaluate))
+
+
+def _at_least_two(rows: int) -> int:
+    if rows < 2:
+        raise ValueError(f"rows = {rows}; give at least 2, or leave it out to score all")
+    return rows
+
+
+def _of(ends: Any, places: Any) -> Any:
+    """What is told of the cells of some rows: one number is told of all."""
+    return ends[places] if hasattr(ends, "__len__") else ends

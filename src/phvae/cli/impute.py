@@ -24,6 +24,8 @@ def impute(
     lower: beside.Lower = None,
     upper: beside.Upper = None,
     censored: beside.Censored = None,
+    entry: beside.Entry = None,
+    exit: beside.Exit = None,
     delimiter: options.Delimiter = None,
     decimal: options.Decimal = ".",
     seed: Annotated[
@@ -39,7 +41,7 @@ def impute(
     require_format(output)
     if output != "-":
         options.require_place(output)
-    known = beside.Known(lower=lower, upper=upper, censored=censored)
+    known = beside.Known(lower=lower, upper=upper, censored=censored, entry=entry, exit=exit)
     loaded = options.load(talk, model)
     from phvae.preprocessing import column_names
     from phvae.settings import seed_of
@@ -62,21 +64,28 @@ def impute(
     with talk.working(f"drawing cells of {rows.num_rows:,} rows"), sheet.named():
         filled = loaded.impute(rows, random_state=used, covariates=sheet.covariates, **told)
     names = column_names(loaded.n_features_in_, loaded._columns)
-    with table_writer(output, names) as write:
-        import numpy as np
+    import numpy as np
 
+    with table_writer(output, names) as write:
         write(np.column_stack([filled.column(name).to_numpy() for name in rows.column_names]))
-    n_gaps = sum(rows.column(name).null_count for name in rows.column_names)
+    from phvae.imputation import unknown_cells
+
+    table_read = loaded._read(rows, reset=False, gaps=True).values
+    n_missing = int(np.isnan(table_read).sum())
+    n_within = int(unknown_cells(loaded, table_read, told)[1].sum()) - n_missing
     values: dict[str, Any] = {
         "table": output,
         "model": str(model),
         "n_rows": rows.num_rows,
-        "n_missing": n_gaps,
+        "n_missing": n_missing,
+        "n_within": n_within,
         "seed": used,
     }
 
     def show(console: "Console") -> None:
-        console.print(f"{output}: {rows.num_rows:,} rows, {n_gaps:,} missing cells drawn, seed {used}", markup=False)
+        within = f" and {n_within:,} censored or in an interval" if n_within or told else ""
+        text = f"{output}: {rows.num_rows:,} rows, {n_missing:,} missing cells{within} drawn, seed {used}"
+        console.print(text, markup=False)
 
     talk.result(values, None if talk.quiet or output == "-" else show)
 

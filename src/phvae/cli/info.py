@@ -17,6 +17,7 @@ def info(talk: Talk, model: options.Model) -> None:
     """Say what a model file holds."""
     loaded = options.load(talk, model)
     from phvae import modelfile
+    from phvae.history import training_note
     from phvae.preprocessing import column_names
 
     names = column_names(loaded.n_features_in_, loaded._columns)
@@ -40,6 +41,7 @@ def info(talk: Talk, model: options.Model) -> None:
         "settings": settings,
         "epochs": len(history),
         "stopped_early": history.stopped_early,
+        "training_note": training_note(loaded),
         "fingerprint": loaded.fingerprint_,
         "n_parameters": sum(value.numel() for value in loaded.vae_.parameters()),
     }
@@ -67,6 +69,8 @@ def info(talk: Talk, model: options.Model) -> None:
         for name, value in settings.items():
             console.print(f"  {name:20} {_brief(value)}", markup=False)
         console.print(f"  {'epochs done':20} {len(history)}{' (stopped early)' if history.stopped_early else ''}")
+        if values["training_note"]:
+            console.print(f"  {values['training_note']}", markup=False)
 
     talk.result(values, show)
 

@@ -22,6 +22,7 @@ __all__ = [
     "Covariates",
     "Decimal",
     "Delimiter",
+    "Layers",
     "Levels",
     "Missing",
     "MissingInFit",
@@ -30,6 +31,7 @@ __all__ = [
     "Splice",
     "Weights",
     "Where",
+    "as_layer",
     "as_numbers",
     "as_value",
     "as_whole",
@@ -78,6 +80,10 @@ Delimiter = Annotated[
     str | None, typer.Option("--delimiter", help="What stands between cells of a CSV file, if it is not plain to see.")
 ]
 Splice = Annotated[str | None, typer.Option(metavar="gpd", help="Generalised Pareto tails beyond the trust points.")]
+Layers = Annotated[
+    list[str] | None,
+    typer.Option("--layer", metavar="LIMITxsATTACHMENT", help="Layer to price, such as 10xs20; may be repeated."),
+]
 Decimal = Annotated[str, typer.Option("--decimal", help="Decimal mark in a CSV file.")]
 
 
@@ -215,6 +221,19 @@ def as_whole(name: str, text: str) -> int:
     if not (abs(value) < 2**63 and value == int(value)):
         raise ValueError(f"{name} = {text!r}; give a whole number, such as 1000 or 1e6")
     return int(text) if text.strip("+-").isdigit() else int(value)
+
+
+def as_layer(text: str) -> tuple[float, float]:
+    """A layer from its text: 10xs20 is 10 in excess of 20.
+
+    >>> as_layer("10xs20"), as_layer("inf xs 50")
+    ((10.0, 20.0), (inf, 50.0))
+    """
+    limit, found, attachment = text.replace(" ", "").partition("xs")
+    try:
+        return float(limit), float(attachment) if found else 0.0
+    except ValueError:
+        raise ValueError(f"layer = {text!r}; give limit and attachment, such as 10xs20") from None
 
 
 def as_numbers(name: str, text: str) -> list[float]:

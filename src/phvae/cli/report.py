@@ -32,10 +32,7 @@ def report(
     events_per_period: Annotated[
         float | None, typer.Option(metavar="NUMBER", help="Rows per period; without it, periods are counted in rows.")
     ] = None,
-    layers: Annotated[
-        list[str] | None,
-        typer.Option("--layer", metavar="LIMITxsATTACHMENT", help="Layer to price, such as 10xs20; may be repeated."),
-    ] = None,
+    layers: options.Layers = None,
     splice: options.Splice = None,
     unit: Annotated[str, typer.Option(help="Unit of the columns, for tables and axes.")] = "",
     title: Annotated[str | None, typer.Option(help="Heading of the page.")] = None,
@@ -55,7 +52,7 @@ def report(
     asked: dict[str, Any] = {
         "levels": options.as_numbers("level", level),
         "periods": options.as_numbers("periods", periods),
-        "layers": [_layer(text) for text in layers or ()],
+        "layers": [options.as_layer(text) for text in layers or ()],
         "events_per_period": events_per_period,
         "splice": splice,
         "unit": unit,
@@ -96,15 +93,6 @@ def report(
 def register(app: typer.Typer) -> None:
     """Add the command."""
     app.command()(command(report))
-
-
-def _layer(text: str) -> tuple[float, float]:
-    """A layer from its text: 10xs20 is 10 in excess of 20."""
-    limit, found, attachment = text.replace(" ", "").partition("xs")
-    try:
-        return float(limit), float(attachment) if found else 0.0
-    except ValueError:
-        raise ValueError(f"layer = {text!r}; give limit and attachment, such as 10xs20") from None
 
 
 def _name(table: str) -> str:

@@ -33,6 +33,10 @@ def sample(
         str | None,
         typer.Option(metavar="I/N", help="Only part I of N: the parts, one after the other, are the sample of one."),
     ] = None,
+    given: Annotated[
+        str | None,
+        typer.Option(metavar="CONDITIONS", help="What every row meets, such as 'loss > 50 and 1 < days <= 7'."),
+    ] = None,
     covariates_from: Annotated[
         str | None,
         typer.Option(
@@ -48,6 +52,12 @@ def sample(
     count = options.as_whole("n_samples", "1" if n_samples is None else n_samples)
     random_state = None if seed is None else options.as_whole("seed", seed)
     part = None if shard is None else _part(shard, seeded=seed is not None)
+    if given is not None and (part is not None or covariates_from is not None):
+        other = "shard" if part is not None else "covariates-from"
+        raise ValueError(
+            f"given = {given!r} cannot be used with --{other}; leave one of them out"
+            + ("" if part is not None else ", or put the covariates in with phvae at first")
+        )
     if output == "-" and talk.as_json:
         raise ValueError("--json and the rows cannot both go to standard output; give -o a file")
     from phvae.tables.write import require_format, table_writer
@@ -60,19 +70,28 @@ def sample(
     from phvae.settings import seed_of
 
     used = seed_of(random_state)
-    given = None if covariates_from is None else options.read_covariates(talk, covariates_from, loaded)
-    if given is None and loaded.covariates_ is not None:
+    sheet = None if covariates_from is None else options.read_covariates(talk, covariates_from, loaded)
+    if sheet is None and loaded.covariates_ is not None:
         listed = ", ".join(map(repr, loaded.covariates_.names))
         raise ValueError(
             f"{model}: it has the covariates {listed}; give --covariates-from, or put a row of them in with phvae at"
         )
-    covariates = None if given is None else given.covariates
-    with nullcontext() if given is None else given.named():
-        blocks = loaded.sample_blocks(count, used, shard=part, covariates=covariates)
+    names = column_names(loaded.n_features_in_, loaded._columns)
+    covariates = None if sheet is None else sheet.covariates
+    event: dict[str, float] = {}
+    if given is not None:
+        from phvae.tables.filters import conditions
+
+        with talk.working(f"drawing {count:,} rows"):
+            drawn = loaded.conditional_sample(count, conditions(given, names), used)
+        blocks = iter([drawn.rows])
+        event = {"probability": drawn.probability, "standard_error": drawn.standard_error}
+    else:
+        with nullcontext() if sheet is None else sheet.named():
+            blocks = loaded.sample_blocks(count, used, shard=part, covariates=covariates)
     count *= 1 if covariates is None else covariates.num_rows
     if part is not None:
         count = len(range(count)[_slice(count, part)])
-    names = column_names(loaded.n_features_in_, loaded._columns)
     done = 0
     with table_writer(output, names) as write, talk.counting("drawing", count) as progress:
         for rows in blocks:
@@ -81,11 +100,13 @@ def sample(
             progress(done)
 
     def show(console: "Console") -> None:
-        console.print(
-            f"{output}: {count:,} rows, {len(names)} column{'s' * (len(names) > 1)}, seed {used}", markup=False
-        )
+        text = f"{output}: {count:,} rows, {len(names)} column{'s' * (len(names) > 1)}, seed {used}"
+        if event:
+            text += f"; P({given}) = {event['probability']:.4g}, standard error {event['standard_error']:.1g}"
+        console.print(text, markup=False)
 
     values = {"table": output, "model": str(model), "n_rows": count, "columns": names, "seed": used}
+    values |= {} if given is None else {"given": given, **event}
     talk.result(values, None if talk.quiet or output == "-" else show)
 
 

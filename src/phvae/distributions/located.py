@@ -9,7 +9,7 @@ from torch.distributions import constraints
 from phvae.distributions import checks
 from phvae.distributions.base import AbsorptionTime
 from phvae.distributions.checks import Numbers
-from phvae.distributions.tails import TailedLaw, typical
+from phvae.distributions.tails import TailedLaw, drawn, typical
 
 
 class _Moved(constraints.Constraint):
@@ -145,7 +145,7 @@ class Located(TailedLaw):
 
     def _draw(self, shape: torch.Size, generator: torch.Generator | None) -> Tensor:
         leading = shape[: len(shape) - len(self.batch_shape)]
-        return self.origin + self.base.sample(leading, generator=generator)
+        return self.origin + drawn(self.base, leading, generator)
 
     def rsample(self, sample_shape: Any = (), generator: torch.Generator | None = None) -> Tensor:
         """Draws that carry pathwise gradients, where the base law has them; arguments as in `sample`."""

@@ -1,5 +1,6 @@
 """What every law of the decoders offers: tails in logs, and draws from an explicit generator."""
 
+import inspect
 from abc import abstractmethod
 from typing import Any
 
@@ -107,6 +108,28 @@ class TailedLaw(Distribution):
         """
         with torch.no_grad():
             return self._draw(self._extended_shape(torch.Size(sample_shape)), generator)
+
+
+def drawn(law: Any, shape: torch.Size | tuple[int, ...] = (), generator: torch.Generator | None = None) -> Tensor:
+    """Draws of a law from a generator, shape ``shape + batch_shape``; also of a law of torch, which takes none.
+
+    The global generator of torch, which such a law draws from, is left as it was.
+
+    >>> law = torch.distributions.LogNormal(torch.zeros(3), torch.ones(3))
+    >>> first, second = (drawn(law, (2,), torch.Generator().manual_seed(5)) for _ in range(2))
+    >>> first.shape, bool((first == second).all())
+    (torch.Size([2, 3]), True)
+    """
+    shape = torch.Size(shape)
+    if "generator" in inspect.signature(law.sample).parameters:
+        draws: Tensor = law.sample(shape, generator=generator)
+        return draws
+    if generator is None:
+        return torch.as_tensor(law.sample(shape))
+    seed = int(torch.randint(2**62, (), device=generator.device, generator=generator))
+    with torch.random.fork_rng([generator.device] if generator.device.type == "cuda" else []):
+        torch.manual_seed(seed)
+        return torch.as_tensor(law.sample(shape))
 
 
 def typical(law: Distribution) -> Tensor:

@@ -3,7 +3,9 @@
 from collections.abc import Callable
 from typing import Any, ClassVar, Self
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.distributions import constraints
 from torch.nn.functional import logsigmoid
@@ -14,6 +16,8 @@ from phvae.distributions.checks import Numbers
 from phvae.distributions.tails import TailedLaw, typical
 
 Side = TailedLaw | AbsorptionTime
+# Panels of an integral up to a limit, each half as wide as the next, and Gauss' points in each.
+HALVINGS, GAUSS = 40, 12
 
 
 class TwoSided(TailedLaw):
@@ -129,15 +133,19 @@ class TwoSided(TailedLaw):
 
     @property
     def mean(self) -> Tensor:
-        """Expected value ``(1 - q) E[G] - q E[L]``."""
-        return self.log_gain.exp() * self.gain.mean - self.log_loss.exp() * self.loss.mean
+        """Expected value ``(1 - q) E[G] - q E[L]``; NaN where both are infinite, and there is none."""
+        return self.log_gain.exp() * self.gain.mean - self._share_of(self.loss.mean)
 
     @property
     def variance(self) -> Tensor:
         """Variance: that within the sides, and that of their means ``q (1 - q) (E[G] + E[L])^2``."""
-        gains, losses = self.log_gain.exp(), self.log_loss.exp()
-        between = gains * losses * (self.gain.mean + self.loss.mean).square()
-        return gains * self.gain.variance + losses * self.loss.variance + between
+        gains = self.log_gain.exp()
+        between = gains * self._share_of((self.gain.mean + self.loss.mean).square())
+        return gains * self.gain.variance + self._share_of(self.loss.variance) + between
+
+    def _share_of(self, of_losses: Tensor) -> Tensor:
+        """What losses add to an expectation: their probability times this, and 0 where there are none."""
+        return torch.where(self.has_losses, self.log_loss.exp() * of_losses, 0.0)
 
     @property
     def typical(self) -> Tensor:
@@ -164,13 +172,10 @@ class TwoSided(TailedLaw):
         beyond = self.log_gain + self.gain.log_excess(gain, order)
         if not bool(below.any()):
             return beyond
-        excess, left = self.loss.log_excess(loss, order).exp(), loss - self.loss.mean
-        if order == 1:
-            gains, losses = self.gain.mean + loss, left + excess
-        else:
-            gains = self.gain.variance + (self.gain.mean + loss).square()
-            losses = self.loss.variance + left.square() - excess
-        moment = self.log_gain.exp() * gains + self.log_loss.exp() * losses
+        gains = self.gain.mean + loss
+        if order == 2:
+            gains = self.gain.variance + gains.square()
+        moment = self.log_gain.exp() * gains + self._share_of(_room(self.loss, loss, order))
         return torch.where(below, moment.log(), beyond)
 
     def _draw(self, shape: torch.Size, generator: torch.Generator | None) -> Tensor:
@@ -178,6 +183,28 @@ class TwoSided(TailedLaw):
         uniform = torch.rand(shape, dtype=self.log_loss.dtype, device=self.log_loss.device, generator=generator)
         gain = self.gain.sample(leading, generator=generator)
         return torch.where(uniform < self.log_loss.exp(), -self.loss.sample(leading, generator=generator), gain)
+
+
+def _room(law: Side, limit: Tensor, order: int) -> Tensor:
+    """``E[(a - L)_+^k]`` for a limit ``a > 0``: by the moments of ``L``; without them ``∫ k (a - t)^(k-1) F(t) dt``."""
+    left = limit - law.mean
+    excess = law.log_excess(limit, order).exp()
+    room = left + excess if order == 1 else law.variance + left.square() - excess
+    if bool(room.isfinite().all()):
+        return room
+    node, weight = (torch.from_numpy(part).to(limit.device) for part in _halvings())
+    axes = (-1, *(1,) * room.ndim)
+    node, weight = node.view(axes), weight.view(axes)
+    integral = (weight * order * (1 - node) ** (order - 1) * law.cdf(limit * node)).sum(0) * limit**order
+    return torch.where(room.isfinite(), room, integral)
+
+
+def _halvings() -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Gauss' points and weights on [0, 1] in panels each of which is half as wide as the next."""
+    edges = np.concatenate([[0.0], 0.5 ** np.arange(HALVINGS, -1, -1)])
+    point, weight = np.polynomial.legendre.leggauss(GAUSS)
+    half = np.diff(edges)[:, None] / 2
+    return (edges[:-1, None] + half * (1 + point)).ravel(), (half * weight).ravel()
 
 
 def _at_most_one(levels: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ from torch.nn.functional import logsigmoid
 from phvae.distributions import checks
 from phvae.distributions.base import AbsorptionTime
 from phvae.distributions.checks import Numbers
-from phvae.distributions.tails import TailedLaw, typical
+from phvae.distributions.tails import TailedLaw, drawn, typical
 
 
 class _WithZero(constraints.Constraint):
@@ -161,5 +161,5 @@ class ZeroAtom(TailedLaw):
 
     def _draw(self, shape: torch.Size, generator: torch.Generator | None) -> Tensor:
         uniform = torch.rand(shape, dtype=self.log_zero.dtype, device=self.log_zero.device, generator=generator)
-        draw = self.law.sample(shape[: len(shape) - len(self.batch_shape)], generator=generator)
+        draw = drawn(self.law, shape[: len(shape) - len(self.batch_shape)], generator)
         return torch.where(uniform < self.log_zero.exp(), 0.0, draw)

@@ -65,7 +65,11 @@ def report_numbers(
         "layers": layer_rows(subject, layers, events_per_period) if layers else [],
         "dependence": dependence(subject),
         "backtest": backtest(subject, certificate, rows),
-        "training": {**model.history_.to_dict(), "best_epoch": model.history_.best_epoch},
+        "training": {
+            **model.history_.to_dict(),
+            "best_epoch": model.history_.best_epoch,
+            "note": certificate.training,
+        },
         "curves": [tail_curves(subject, j, certificate.columns[j].trust_point) for j in drawn],
     }
     numbers: dict[str, Any] = plain(found)

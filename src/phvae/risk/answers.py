@@ -125,21 +125,29 @@ class TailAnswers(AggregateAnswers, SumAnswers, JointAnswers):
         """Expectiles at ``level``; that at 1/2 is the mean."""
         return self.losses(column, splice=splice, tail=tail, rtol=rtol).expectile(level)
 
-    def wang(self, shift: Any, column: Columns = None, *, splice: Splice = None, rtol: float = RTOL) -> Any:
-        """Wang's distortion measure ``∫ Φ(Φ^-1(S(x)) + shift) dx``; a shift of 0 gives the mean."""
-        return self.losses(column, splice=splice, rtol=rtol).wang(shift)
+    def wang(
+        self, shift: Any, column: Columns = None, *, splice: Splice = None, tail: Tail = "upper", rtol: float = RTOL
+    ) -> Any:
+        """Wang's distortion measure, the mean under ``Φ(Φ^-1(S(x)) + shift)``; a shift of 0 gives that of the law."""
+        return self.losses(column, splice=splice, tail=tail, rtol=rtol).wang(shift)
 
     def proportional_hazard(
-        self, index: Any, column: Columns = None, *, splice: Splice = None, rtol: float = RTOL
+        self, index: Any, column: Columns = None, *, splice: Splice = None, tail: Tail = "upper", rtol: float = RTOL
     ) -> Any:
         """The proportional hazard measure ``∫ S(x)^(1 / index) dx``, index at least 1; an index of 1 gives the mean."""
-        return self.losses(column, splice=splice, rtol=rtol).proportional_hazard(index)
+        return self.losses(column, splice=splice, tail=tail, rtol=rtol).proportional_hazard(index)
 
     def distortion(
-        self, function: Callable[[Any], Any], column: Columns = None, *, splice: Splice = None, rtol: float = RTOL
+        self,
+        function: Callable[[Any], Any],
+        column: Columns = None,
+        *,
+        splice: Splice = None,
+        tail: Tail = "upper",
+        rtol: float = RTOL,
     ) -> Any:
         """A distortion measure ``∫ g(S(x)) dx`` of one's own, ``function = g`` increasing from 0 to 1 on [0, 1]."""
-        return self.losses(column, splice=splice, rtol=rtol).distortion(function)
+        return self.losses(column, splice=splice, tail=tail, rtol=rtol).distortion(function)
 
     def mean(self, column: Columns = None, *, splice: Splice = None, tail: Tail = "upper", rtol: float = RTOL) -> Any:
         """Expected value of columns."""

@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from phvae.checkpoint import fingerprint
+from phvae.history import training_note
 from phvae.risk.column import ColumnLaw
 from phvae.risk.exceedances import Clustering, ExceedanceTest, clustering, kupiec
 from phvae.risk.frames import frame
@@ -100,12 +101,14 @@ class TailCertificate:
     tested: Which rows the exceedance tests are of.
     n_tested: How many rows these are.
     kind: Kind of table that `frame` is.
+    training: A sentence where the fit was trained too short for the errors of answers to be all there is; else None.
     """
 
     columns: tuple[ColumnCertificate, ...]
     tested: Literal["none", "training rows", "given rows"]
     n_tested: int
     kind: str
+    training: str | None = None
 
     @property
     def frame(self) -> Any:
@@ -116,10 +119,11 @@ class TailCertificate:
     def to_dict(self) -> dict[str, Any]:
         """The certificate as JSON values; None stands for a number that does not exist or is infinite."""
         columns = [_plain({**vars(column)}) for column in self.columns]
-        return {"tested": self.tested, "n_tested": self.n_tested, "columns": columns}
+        return {"tested": self.tested, "n_tested": self.n_tested, "training": self.training, "columns": columns}
 
     def __str__(self) -> str:
-        return "\n".join([f"Tail certificate; {TESTED[self.tested].format(self.n_tested)}.", *map(str, self.columns)])
+        lines = [f"Tail certificate; {TESTED[self.tested].format(self.n_tested)}.", *map(str, self.columns)]
+        return "\n".join(lines if self.training is None else [*lines, self.training])
 
 
 def certify(model: Any, X: Any = None, tail: Tail = "upper") -> TailCertificate:
@@ -150,7 +154,8 @@ def certify(model: Any, X: Any = None, tail: Tail = "upper") -> TailCertificate:
         _certify_column(model, fitted, j, record, None if values is None else values[:, j])
         for j, record in enumerate(records)
     ]
-    return TailCertificate(tuple(columns), tested, 0 if values is None else len(values), fitted.kind)
+    n_tested = 0 if values is None else len(values)
+    return TailCertificate(tuple(columns), tested, n_tested, fitted.kind, training_note(model))
 
 
 def _certify_column(
@@ -187,10 +192,17 @@ def _certify_column(
         "gpd": None if trust is None else _pareto(trust),
         "tests": () if seen is None else _tests(seen, quantiles.numpy(), beyond),
         "clusters": None if seen is None else clustering(seen),
-        "tail_index": tail_index(model, position) if "tail_index" in model.settings_ else None,
+        "tail_index": _index(model, position, position in fitted.minus),
     }
-    verdict, words, notes = judge(**evidence, signed=fitted.is_signed(position))
+    verdict, words, notes = judge(**evidence)
     return ColumnCertificate(**evidence, verdict=verdict, words=words, notes=notes)
+
+
+def _index(model: Any, position: int, losses: bool) -> TailIndex | None:
+    """The index of the model's own tail, for laws that have one."""
+    if "tail_index" not in model.settings_:
+        return None
+    return tail_index(model, position, tail="lower" if losses else "upper")
 
 
 def _trust(law: ColumnLaw, record: ColumnRecord) -> Trust | None:

@@ -10,10 +10,12 @@ import torch
 from torch import Tensor
 
 from phvae.distributions.phase_type import SeriesPhaseType
+from phvae.distributions.two_sided import TwoSided
 from phvae.distributions.zero_atom import ZeroAtom
 from phvae.kernels import sums
 from phvae.risk.law import IntegratedLaw
 from phvae.risk.quadrature import Proposal
+from phvae.risk.signed_sum import SignedSum, from_each_phase, log_rest, require_found
 from phvae.vae import VAE
 
 __all__ = ["ChainSum", "ChainSumLaw", "MixedSum"]
@@ -43,7 +45,7 @@ class ChainSum(NamedTuple):
     @property
     def column_means(self) -> Tensor:
         """Mean of every column, shape ``(n, D)``."""
-        return (1 - self.zero) * (self.initial * _from_each_phase(1 / self.rates)).sum(-1)
+        return (1 - self.zero) * (self.initial * from_each_phase(1 / self.rates)).sum(-1)
 
     @property
     def mean(self) -> Tensor:
@@ -53,9 +55,9 @@ class ChainSum(NamedTuple):
     @property
     def variance(self) -> Tensor:
         """Variance of the sum, shape ``(n,)``."""
-        times = _from_each_phase(1 / self.rates)
+        times = from_each_phase(1 / self.rates)
         centre = (self.initial * times).sum(-1, keepdim=True)
-        within = (self.initial * (_from_each_phase(self.rates**-2) + (times - centre).square())).sum(-1)
+        within = (self.initial * (from_each_phase(self.rates**-2) + (times - centre).square())).sum(-1)
         return ((1 - self.zero) * (within + self.zero * centre[..., 0].square())).sum(-1)
 
     @property
@@ -77,15 +79,15 @@ class ChainSum(NamedTuple):
         """Log of ``P(X > x)`` at points ``(k, n)``."""
         above = x - self.offset >= self.mean
         found = self._smaller(x, above, 1)
-        found = torch.where(above, found, _log_rest(found))
-        at_end = _log_rest(self.log_atom)
+        found = torch.where(above, found, log_rest(found))
+        at_end = log_rest(self.log_atom)
         return torch.where(x < self.offset, 0.0, torch.where(x == self.offset, at_end, found))
 
     def log_cdf(self, x: Tensor) -> Tensor:
         """Log of ``P(X <= x)`` at points ``(k, n)``."""
         above = x - self.offset >= self.mean
         found = self._smaller(x, above, 1)
-        found = torch.where(above, _log_rest(found), found)
+        found = torch.where(above, log_rest(found), found)
         return torch.where(x < self.offset, -math.inf, torch.where(x == self.offset, self.log_atom, found))
 
     def log_excess(self, x: Tensor, order: int = 1) -> Tensor:
@@ -139,12 +141,7 @@ class ChainSum(NamedTuple):
 
     def _inverse(self, order: int, power: int, x: Tensor, law: Tensor) -> Tensor:
         found = sums.log_inverse(order, power, x, law, *self[:3])
-        if bool(found.isnan().any()):
-            # one column as good as fixed beside another of a far larger scale: no path serves both
-            raise ValueError(
-                f"the sum at {float(x[found.isnan()][0]):g}: its transform given one latent point could not be "
-                'inverted; ask with splice="gpd", for which columns are drawn, or about fewer columns'
-            )
+        require_found(found, x)
         return found
 
     def _smaller(self, x: Tensor, above: Tensor, order: int) -> Tensor:
@@ -169,12 +166,21 @@ class MixedSum(NamedTuple):
     origins: For every part what the origins add to each column, shape ``(D,)``.
     """
 
-    parts: Sequence[tuple[Tensor, ChainSum]]
+    parts: Sequence[tuple[Tensor, ChainSum | SignedSum]]
     origins: Sequence[Tensor]
 
     @classmethod
-    def of(cls, initial: Tensor, rates: Tensor, zero: Tensor, origin: Tensor, has_atom: Tensor) -> "MixedSum":
-        """From the parameters of weighted columns, as in `ChainSum`, their origins and atoms, shape ``(D,)``."""
+    def of(
+        cls, law: Callable[[Tensor, float], ChainSum | SignedSum], zero: Tensor, origin: Tensor, has_atom: Tensor
+    ) -> "MixedSum":
+        """From weighted columns.
+
+        Args:
+            law: Their sum, from chances of zeros ``(n, D)`` and what is added.
+            zero: Chances of a zero, shape ``(n, D)``.
+            origin: Their origins, shape ``(D,)``.
+            has_atom: Whether a column has an atom at zero, shape ``(D,)``.
+        """
         mixed = (has_atom & (origin != 0)).nonzero()[:, 0].tolist()
         parts, origins = [], []
         for occurs in product((False, True), repeat=len(mixed)):
@@ -183,11 +189,11 @@ class MixedSum(NamedTuple):
                 log_chance = log_chance + (torch.log1p(-zero[:, j]) if yes else zero[:, j].log())
                 own[:, j] = 0.0 if yes else 1.0
                 added[j] = origin[j] if yes else 0.0
-            parts.append((log_chance, ChainSum(initial, rates, own, float(added.sum()))))
+            parts.append((log_chance, law(own, float(added.sum()))))
             origins.append(added)
         return cls(parts, origins)
 
-    def mixed(self, log_function: Callable[[ChainSum], Tensor]) -> Tensor:
+    def mixed(self, log_function: Callable[[ChainSum | SignedSum], Tensor]) -> Tensor:
         """Log of the mean of a function over the mixture."""
         return torch.logsumexp(torch.stack([weight + log_function(law) for weight, law in self.parts]), 0)
 
@@ -229,6 +235,8 @@ class ChainSumLaw(IntegratedLaw):
         atom = vae.decoder.has_atom[self.columns]
         # without a column that is always there the sum has an atom, and begins with the least of its columns
         self.lower = float(origin.min()) if bool(atom.all()) else float(origin[~atom].sum())
+        if bool((vae.decoder.lower[self.columns] == -math.inf).any()):
+            self.lower = -math.inf
         points = proposal.points(n)
         self.points, self.log_weight = points.z, points.log_weight
         self.replicates = len(points.z)
@@ -311,16 +319,16 @@ def sum_given(vae: VAE, columns: Sequence[int], weights: Sequence[float], z: Ten
     zero = torch.zeros(len(z), len(places), dtype=torch.float64)
     if isinstance(law, ZeroAtom):
         zero, law = law.log_zero[:, places].exp(), law.law
-    chain = law.base
+    origin, has_atom = unit * vae.decoder.origin[places], vae.decoder.has_atom[places]
+    two = law if isinstance(law, TwoSided) else None
+    chain: Any = law.base if two is None else two.gain.base  # type: ignore[union-attr]
     assert isinstance(chain, SeriesPhaseType)
     initial, rates = chain.initial[:, places], chain.rates[:, places] / unit[:, None]
-    return MixedSum.of(initial, rates, zero, unit * vae.decoder.origin[places], vae.decoder.has_atom[places])
-
-
-def _log_rest(log_share: Tensor) -> Tensor:
-    """``log(1 - exp(log_share))``; ``-inf`` where rounding has left a little more than one."""
-    return torch.where(log_share < 0, torch.log(-torch.expm1(log_share)), -math.inf)
-
-
-def _from_each_phase(value: Tensor) -> Tensor:
-    return value.flip(-1).cumsum(-1).flip(-1)
+    if two is None or not bool(two.has_losses[:, places].any()):
+        return MixedSum.of(lambda own, offset: ChainSum(initial, rates, own, offset), zero, origin, has_atom)
+    loss = two.loss
+    assert isinstance(loss, SeriesPhaseType)
+    starts = torch.stack((initial, loss.initial[:, places]), 1)
+    speeds = torch.stack((rates, loss.rates[:, places] / unit[:, None]), 1)
+    sides = torch.stack((two.log_gain, two.log_loss), 1)[..., places].exp()
+    return MixedSum.of(lambda own, offset: SignedSum(starts, speeds, sides, own, offset), zero, origin, has_atom)

@@ -73,8 +73,20 @@ class ColumnLaw(IntegratedLaw):
 
     @cached_property
     def mean(self) -> Tensor:
-        """Expected value, shape ``(R,)``."""
-        return self._average(lambda law: law.mean)
+        """Expected value, shape ``(R,)``; an error where both tails of a signed column have an infinite one."""
+        mean = self._average(lambda law: law.mean)
+        if bool(mean.isnan().any()):
+            raise ValueError(
+                "the column has no mean, for both of its tails have an infinite one: ask for quantiles, or for "
+                "layers with a limit"
+            )
+        return mean
+
+    def log_usual(self) -> Tensor:
+        """Log of a usual distance from the lower end, or from zero, where a root search begins."""
+        if self.lower > -math.inf:
+            return super().log_usual()
+        return self.vae.decoder.scale[self.column].log().expand(self.replicates)
 
     @cached_property
     def variance(self) -> Tensor:
@@ -85,7 +97,7 @@ class ColumnLaw(IntegratedLaw):
         between = torch.zeros_like(centre)
         for (r, n, _), squares in zip(self.parts, means, strict=True):
             between[r] += (self.log_weight[r, n].exp() * squares).sum(-1)
-        return within + between
+        return torch.where(within == math.inf, within, within + between)
 
     def _average(self, quantity: Callable[[TailedLaw], Tensor]) -> Tensor:
         total = torch.zeros(self.replicates, dtype=torch.float64)

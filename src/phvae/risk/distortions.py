@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -9,7 +10,7 @@ from torch import Tensor
 
 from phvae.risk.law import IntegratedLaw
 
-__all__ = ["distorted_mean", "expectile", "proportional_hazard", "wang"]
+__all__ = ["Distortion", "distorted_mean", "expectile", "proportional_hazard", "wang"]
 
 # Panels and nodes per panel of the integral of a distorted tail, and how many times the usual size it reaches out.
 PANELS, ORDER, REACH = 20, 10, 1e7
@@ -17,47 +18,99 @@ PANELS, ORDER, REACH = 20, 10, 1e7
 MOST_STEPS, CLOSE = 200, 1e-13
 
 
-def wang(shift: float) -> Callable[[Tensor], Tensor]:
+class Distortion(NamedTuple):
+    """A distortion ``g`` of survival probabilities and its dual ``p -> 1 - g(1 - p)``, that of probabilities below.
+
+    >>> squared = Distortion(lambda s: s**2, lambda p: p * (2 - p))
+    >>> squared(torch.tensor(0.5)), squared.dual(torch.tensor(0.5))
+    (tensor(0.2500), tensor(0.7500))
+    """
+
+    function: Callable[[Tensor], Tensor]
+    dual: Callable[[Tensor], Tensor]
+
+    def __call__(self, survival: Tensor) -> Tensor:
+        """``g`` at survival probabilities."""
+        return self.function(survival)
+
+    @classmethod
+    def of(cls, function: Callable[[Tensor], Tensor]) -> "Distortion":
+        """From ``g`` alone, whose dual has as many digits as ``g`` has near one."""
+        return cls(function, lambda below: 1 - function(1 - below))
+
+
+def wang(shift: float) -> Distortion:
     """Wang's transform ``g(s) = Φ(Φ^-1(s) + shift)``; 0 leaves the law as it is.
 
     >>> wang(1.0)(torch.tensor([0.5, 1.0]))
     tensor([0.8413, 1.0000])
     """
-    return lambda survival: torch.special.ndtr(torch.special.ndtri(survival) + shift)
+
+    def shifted(by: float) -> Callable[[Tensor], Tensor]:
+        return lambda chance: torch.special.ndtr(torch.special.ndtri(chance) + by)
+
+    return Distortion(shifted(shift), shifted(-shift))
 
 
-def proportional_hazard(index: float) -> Callable[[Tensor], Tensor]:
+def proportional_hazard(index: float) -> Distortion:
     """The proportional hazard transform ``g(s) = s^(1 / index)``: the hazard rate is divided by the index.
 
     >>> proportional_hazard(2.0)(torch.tensor([0.25, 1.0]))
     tensor([0.5000, 1.0000])
     """
-    return lambda survival: survival ** (1 / index)
+    return Distortion(lambda survival: survival ** (1 / index), lambda below: -torch.expm1(torch.log1p(-below) / index))
 
 
-def distorted_mean(law: IntegratedLaw, distortion: Callable[[Tensor], Tensor]) -> Tensor:
-    """``∫ g(S(x)) dx`` over ``x > 0``, the mean under a distorted law, shape ``(R,)``; ``inf`` where it diverges.
+def distorted_mean(law: IntegratedLaw, distortion: Distortion) -> Tensor:
+    """``∫ g(S(x)) dx`` over ``x > 0``, less ``∫ (1 - g(S(x))) dx`` over ``x < 0``: the mean under a distorted law.
 
-    Gauss' rule on panels that widen with the distance from the lower end; beyond the last of them ``g(S)`` goes on as a
-    power of ``x`` with the slope it has there.
+    Gauss' rule on panels that widen with the distance from the lower end, or from zero on either side of it; beyond
+    the last of them the integrand goes on as a power of ``x`` with the slope it has there.
 
     Args:
-        law: Law of a loss that is never negative.
+        law: Law of a loss.
         distortion: ``g``, increasing, ``g(0) = 0`` and ``g(1) = 1``, from survival probabilities to such.
+
+    Returns:
+        Shape ``(R,)``; infinite where one side diverges.
+    """
+    middle = law.icdf(torch.tensor([0.5], dtype=torch.float64)).median()
+    if law.lower > -math.inf:
+        # an atom may take the median: then the size of what is no zero
+        usual = float(middle) - law.lower if float(middle) > law.lower else float((law.mean.median() - law.lower).abs())
+        first = distortion(_chance(law.log_sf(torch.tensor([law.lower], dtype=torch.float64))))[:, 0]
+        return law.lower * first + _area(lambda x: distortion(_chance(law.log_sf(x))), law.lower, usual)
+    quarters = law.icdf(torch.tensor([0.25, 0.75], dtype=torch.float64)).median(0).values
+    usual = float(quarters.abs().max())
+    gained = _area(lambda x: distortion(_chance(law.log_sf(x))), 0.0, usual)
+    lost = _area(lambda x: distortion.dual(_chance(law.log_cdf(-x))), 0.0, usual)
+    if bool(((gained == math.inf) & (lost == math.inf)).any()):
+        raise ValueError("both distorted tails have an infinite mean, so the measure has no value; distort less")
+    return gained - lost
+
+
+def _chance(logs: Tensor) -> Tensor:
+    """Probabilities from logs; rounding may leave one a little above one."""
+    return logs.clip(max=0.0).exp()
+
+
+def _area(tail: Callable[[Tensor], Tensor], lower: float, usual: float) -> Tensor:
+    """Integral of a falling function of ``(k,)`` points, shape ``(R, k)``, from a point on; ``inf`` if it diverges.
+
+    Args:
+        tail: The function.
+        lower: Where it begins.
+        usual: How far a usual point lies from there.
     """
     nodes, weights = (torch.from_numpy(part) for part in np.polynomial.legendre.leggauss(ORDER))
-    middle = law.icdf(torch.tensor([0.5], dtype=torch.float64)).median()
-    # an atom may take the median: then the size of what is no zero
-    usual = float(middle) - law.lower if float(middle) > law.lower else float((law.mean.median() - law.lower).abs())
     edges = torch.linspace(0, math.log(REACH), PANELS + 1, dtype=torch.float64)
     half = edges.diff()[:, None] / 2
     t = (edges[:-1, None] + half * (1 + nodes)).flatten()
     # a last pair of points shows the slope
     end = torch.tensor([edges[-1] - 0.05, edges[-1]], dtype=torch.float64)
-    at = law.lower + usual / 16 * torch.expm1(torch.cat([torch.zeros(1, dtype=torch.float64), t, end]))
-    # rounding may leave a survival probability a little above one
-    values = distortion(law.log_sf(at).clip(max=0.0).exp())
-    whole = law.lower * values[:, 0] + (values[:, 1:-2] * (half * weights).flatten() * usual / 16 * t.exp()).sum(-1)
+    at = lower + usual / 16 * torch.expm1(torch.cat([t, end]))
+    values = tail(at)
+    whole = (values[:, :-2] * (half * weights).flatten() * usual / 16 * t.exp()).sum(-1)
     left, last = values[:, -2], values[:, -1]
     reached = last > 0
     slope = torch.where(reached, (left / torch.where(reached, last, 1.0)).log(), math.inf) / (at[-1] / at[-2]).log()

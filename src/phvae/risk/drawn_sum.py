@@ -1,16 +1,19 @@
 """The law of a sum of any columns: all but the largest are drawn, and the largest is integrated exactly."""
 
+import copy
 import math
 from collections.abc import Sequence
 from functools import cached_property
+from typing import Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from phvae.distributions.tails import TailedLaw
+from phvae.distributions.zero_atom import ZeroAtom
 from phvae.risk.law import IntegratedLaw
-from phvae.risk.moved import Moved
+from phvae.risk.moved import Moved, MovedBoth
 from phvae.risk.quadrature import REPLICATES, Proposal, uniform_points
 from phvae.vae import VAE
 
@@ -34,7 +37,8 @@ class DrawnSumLaw(IntegratedLaw):
     over which column is the largest (Asmussen and Kroese, "Improved algorithms for rare event simulation with heavy
     tails", Adv. Appl. Prob. 38, 2006). The replicate's mass is made one, so each is a proper law. Stop-loss moments are
     integrals of the survival function by Gauss' rule, continued as a power beyond its last panel. This serves columns
-    with bent clocks and spliced tails, of which sums have no closed transform.
+    with bent clocks and spliced tails, of which sums have no closed transform. With signed columns it is the upper tail
+    alone, at points from zero on, and its `mirror` is the lower one.
 
     Args:
         vae: Model in double precision.
@@ -50,7 +54,7 @@ class DrawnSumLaw(IntegratedLaw):
         vae: VAE,
         columns: Sequence[int],
         weights: Sequence[float],
-        moved: Sequence[Moved | None],
+        moved: Sequence[Moved | MovedBoth | None],
         proposal: Proposal,
         n: int,
     ) -> None:
@@ -62,6 +66,10 @@ class DrawnSumLaw(IntegratedLaw):
         self._certain = not bool(atom.all())
         # with an atom at zero the sum begins with the least of its columns
         self.lower = float(origin[~atom].sum()) if self._certain else float(origin.min())
+        self.signed = bool((vae.decoder.lower[list(columns)] == -math.inf).any())
+        self.turned = False
+        if self.signed:
+            self.lower = 0.0
         d, prior, law = vae.latent_dim, proposal.prior, proposal.law
         points = [
             uniform_points(d + 1 + len(columns), n, (proposal.seed, 0, replicate)) for replicate in range(REPLICATES)
@@ -79,21 +87,37 @@ class DrawnSumLaw(IntegratedLaw):
             for k, (given, w, splice) in enumerate(zip(self.laws, weights, moved, strict=True)):
                 own = given.icdf(uniform[:, k, None])[:, 0]
                 drawn.append(w * (own if splice is None else splice.law.move(own)))
-        self.drawn = torch.stack(drawn, -1).view(REPLICATES, n, -1)
-        others = self.drawn.sum(-1, keepdim=True) - self.drawn
-        top = self.drawn.topk(min(2, len(columns)), -1).values
-        if len(columns) == 1:
-            most = torch.full_like(self.drawn, -math.inf)
-        else:
-            most = torch.where(self.drawn == top[..., :1], top[..., 1:], top[..., :1])
-        self.others, self.most = others, most
-        with torch.no_grad():
+        self._arrange(torch.stack(drawn, -1).view(REPLICATES, n, -1))
+        self.unit = torch.ones(REPLICATES, 1, dtype=torch.float64)
+        if not self.signed:
             # a column without atom may begin exactly where the others end
             reached = self._columns(torch.full((REPLICATES, 1), -math.inf, dtype=torch.float64))[:, 0].sum(-1)
-            zero = sum((law.log_cdf(0.0)[:, 0] for law in self.laws), torch.zeros(len(z), dtype=torch.float64))
-            atoms = (zero.view(REPLICATES, n) + self.log_weight).exp().sum(-1)
-        self._positive = reached / (reached + (0.0 if self._certain else atoms))
-        self._mass = reached
+            self.unit = (reached / (reached + (0.0 if self._certain else self.atom)) / reached)[:, None]
+
+    def _arrange(self, drawn: Tensor) -> None:
+        """Keep the drawn columns, and of each the sum and the largest of the others."""
+        self.drawn = drawn
+        self.others = drawn.sum(-1, keepdim=True) - drawn
+        if drawn.shape[-1] == 1:
+            self.most = torch.full_like(drawn, -math.inf)
+        else:
+            top = drawn.topk(2, -1).values
+            self.most = torch.where(drawn == top[..., :1], top[..., 1:], top[..., :1])
+
+    @property
+    def atom(self) -> Tensor:
+        """Chance that all columns are zero, shape ``(R,)``."""
+        zero = torch.zeros(self.log_weight.shape, dtype=torch.float64)
+        for law in self.laws:
+            zero = zero + (law.log_zero[:, 0].view_as(zero) if isinstance(law, ZeroAtom) else -math.inf)
+        return (zero + self.log_weight).exp().sum(-1)
+
+    def mirror(self) -> Self:
+        """The upper tail of minus the sum, from the same draws."""
+        other = copy.copy(self)
+        other.turned = not self.turned
+        other._arrange(-self.drawn)
+        return other
 
     def coarse(self) -> "IntegratedLaw":
         """The law from the first of the points."""
@@ -102,11 +126,11 @@ class DrawnSumLaw(IntegratedLaw):
 
     def log_pdf(self, x: Tensor) -> Tensor:
         """Log density."""
-        return (self._columns(self._expanded(x), density=True).sum(-1) * self._unit).log()
+        return (self._columns(self._expanded(x), density=True).sum(-1) * self.unit).log()
 
     def log_sf(self, x: Tensor) -> Tensor:
         """Log of ``P(X > x)``."""
-        return (self._columns(self._expanded(x)).sum(-1) * self._unit).log()
+        return (self._columns(self._expanded(x)).sum(-1) * self.unit).log()
 
     def log_cdf(self, x: Tensor) -> Tensor:
         """Log of ``P(X <= x)``, as the complement."""
@@ -120,11 +144,11 @@ class DrawnSumLaw(IntegratedLaw):
     def tail_parts(self, x: Tensor) -> Tensor:
         """``E[Y_j; X > x]`` of every column, shape ``(R, k, D)``; they add up to ``E[X; X > x]``."""
         x = self._expanded(x)
-        largest = x[..., None] * self._columns(x) * self._unit[..., None] + self._excess(x, 1)
+        largest = x[..., None] * self._columns(x) * self.unit[..., None] + self._excess(x, 1)
         total = torch.zeros_like(largest)
         for j in range(len(self.laws)):
             # of the drawn columns when j is the largest; j itself has what is left of the sum
-            drawn = self._columns(x, only=j) * self._unit[..., None]
+            drawn = self._columns(x, only=j) * self.unit[..., None]
             others = [i for i in range(len(self.laws)) if i != j]
             total[..., others] += drawn[..., others]
             total[..., j] += largest[..., j] - drawn[..., others].sum(-1)
@@ -142,11 +166,6 @@ class DrawnSumLaw(IntegratedLaw):
         low = self._start.expand(self.replicates, 1)
         first, second = (self._excess(low, order).sum((1, 2)) for order in (1, 2))
         return torch.where(second < math.inf, second - first.square(), math.inf)
-
-    @property
-    def _unit(self) -> Tensor:
-        """What makes the mass of every replicate one, shape ``(R, 1)``."""
-        return (self._positive / self._mass)[:, None]
 
     @property
     def _start(self) -> Tensor:
@@ -180,15 +199,27 @@ class DrawnSumLaw(IntegratedLaw):
 
     def _survival(self, j: int, y: Tensor) -> Tensor:
         """``P(Y_j > y | z)`` at points ``(k, R, n)``."""
-        at, splice = y / self.weights[j], self.moved[j]
+        at, splice = self._own(j, y), self.moved[j]
         if splice is not None:
             at, _ = splice(at)
-        return self.laws[j].log_sf(at.reshape(len(y), -1, 1)).exp().view_as(y)
+        at = at.reshape(len(y), -1, 1)
+        if self.turned:
+            # a zero is no loss
+            return self.laws[j].log_cdf(torch.where(at == 0, -torch.finfo(at.dtype).tiny, at)).exp().view_as(y)
+        return self.laws[j].log_sf(at).exp().view_as(y)
+
+    def _own(self, j: int, y: Tensor) -> Tensor:
+        """The values of a column that parts of the sum belong to."""
+        return -y / self.weights[j] if self.turned else y / self.weights[j]
 
     def _density(self, j: int, y: Tensor) -> Tensor:
         """Density of ``Y_j`` given ``z`` where it is the largest, at points ``(k, R, n)``; an atom is no part of it."""
         inside = (y > self.most[..., j]) & (y > 0)
-        at, pace, splice = torch.where(inside, y / self.weights[j], 1.0), torch.ones(()), self.moved[j]
+        at, pace, splice = (
+            torch.where(inside, self._own(j, y), self._own(j, torch.ones(()))),
+            torch.ones(()),
+            self.moved[j],
+        )
         if splice is not None:
             at, pace = splice(at)
         density = self.laws[j].log_prob(at.reshape(len(y), -1, 1)).exp().view_as(y) * pace
@@ -201,12 +232,13 @@ class DrawnSumLaw(IntegratedLaw):
         half = edges.diff()[:, None] / 2
         t = (edges[:-1, None] + half * (1 + nodes)).flatten()
         share = (half * weights).flatten()
-        typical = self.drawn.sum(-1).median()
+        total = self.drawn.sum(-1)
+        typical = total.abs().median() if self.signed else total.median()
         unit = torch.maximum(x - self.lower, typical - self.lower)[..., None] / 8
         distance = unit * torch.expm1(torch.cat([t, edges[-1:]]))
         at = (x[..., None] + distance).flatten(1)
-        survival = (self._columns(at) * self._unit[..., None]).view(*distance.shape, -1)
-        density = self._columns(at[:, len(t) :: len(t) + 1], density=True) * self._unit[..., None]
+        survival = (self._columns(at) * self.unit[..., None]).view(*distance.shape, -1)
+        density = self._columns(at[:, len(t) :: len(t) + 1], density=True) * self.unit[..., None]
         measure = order * share * unit * t.exp() * distance[..., :-1] ** (order - 1)
         inner = (measure[..., None] * survival[..., :-1, :]).sum(-2)
         last, end = survival[..., -1, :], distance[..., -1, None]

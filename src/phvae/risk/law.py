@@ -58,7 +58,10 @@ class IntegratedLaw(ABC):
         return self
 
     def log_usual(self) -> Tensor:
-        """Log of a usual distance from the lower end, where a root search begins, shape ``(R,)``."""
+        """Log of a usual distance from the lower end, or from zero, where a root search begins, shape ``(R,)``."""
+        if self.lower == -math.inf:
+            size = (self.variance + self.mean.square()).log() / 2
+            return torch.where(size.isfinite(), size, 0.0)
         usual = (self.mean - self.lower).log()
         if bool(usual.isfinite().all()):
             return usual
@@ -113,14 +116,21 @@ class IntegratedLaw(ABC):
 
     def layer_area(self, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
         """``∫ S`` and ``2 ∫ (x - low) S`` over layers from ``low`` to ``high``, ``(k,)`` each, by Gauss' rule."""
-        signed = self.lower == -math.inf
-        start = low - (0.0 if signed else self.lower)
-        if signed and bool((start < 0).any()):
-            raise ValueError(
-                f"attachment = {float(low.min()):g} with a tail whose variance is infinite: give one of at least 0"
-            )
-        # equal ratios from one panel to the next, and the first panel as wide as the distance from the lower end
+        if self.lower > -math.inf:
+            return self._area(low, high, self.lower)
+        # either side of zero by itself, where the law bends
+        above, below = (low.clamp(min=0), high.clamp(min=0)), (low.clamp(max=0), high.clamp(max=0))
+        area, moment = self._area(*above, 0.0)
+        mirrored, mirrored_moment = self._area(-below[1], -below[0], 0.0, -1.0)
+        width = below[1] - below[0]
+        return area + mirrored, moment + 2 * (above[0] - low) * area + 2 * width * mirrored - mirrored_moment
+
+    def _area(self, low: Tensor, high: Tensor, origin: float, sign: float = 1.0) -> tuple[Tensor, Tensor]:
+        """``∫ S(sign · x) dx`` and ``2 ∫ (x - low) S(sign · x) dx``; 0 for layers without width."""
+        start = low - origin
+        # equal ratios from one panel to the next, and the first panel as wide as the distance from the origin
         unit = torch.where(start > 0, start, (high - low) / 2**PANELS)
+        unit = torch.where(unit > 0, unit, 1.0)
         edges = torch.linspace(0, 1, PANELS + 1, dtype=torch.float64)[:, None]
         t = torch.log1p((high - low) / unit) * edges
         half = t.diff(dim=0)[:, None] / 2
@@ -129,7 +139,7 @@ class IntegratedLaw(ABC):
         distance = unit * torch.expm1(middle + half * nodes)
         measure = half * weights * (distance + unit)
         shape = (self.replicates, *distance.shape)
-        survival = self.log_sf((low + distance).reshape(1, -1)).exp().view(shape)
+        survival = self.log_sf((sign * (low + distance)).reshape(1, -1)).exp().view(shape)
         return (measure * survival).sum((1, 2)), (2 * measure * distance * survival).sum((1, 2))
 
     def tail_mean(self, probability: Tensor) -> Tensor:
@@ -145,6 +155,10 @@ class Pooled(IntegratedLaw):
 
     def __init__(self, law: IntegratedLaw) -> None:
         self.law, self.lower = law, law.lower
+
+    def log_usual(self) -> Tensor:
+        """Log of a usual distance from the lower end, where a root search begins."""
+        return self.law.log_usual().mean(0, keepdim=True)
 
     def log_pdf(self, x: Tensor) -> Tensor:
         """Log density."""

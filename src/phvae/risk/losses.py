@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from phvae.risk import questions
-from phvae.risk.distortions import distorted_mean, expectile, proportional_hazard, wang
+from phvae.risk.distortions import Distortion, distorted_mean, expectile, proportional_hazard, wang
 from phvae.risk.estimate import Estimate, to_tolerance
 from phvae.risk.frames import frame
 from phvae.risk.law import IntegratedLaw
@@ -102,7 +102,7 @@ class Losses:
         return self._at_levels("level", level, expectile, lambda p: 1 - p)
 
     def wang(self, shift: Any) -> Any:
-        """Wang's distortion measure ``∫ Φ(Φ^-1(S(x)) + shift) dx``; a shift of 0 gives the mean."""
+        """Wang's distortion measure, the mean under ``Φ(Φ^-1(S(x)) + shift)``; a shift of 0 gives that of the law."""
         asked = questions.real("shift", shift)
         return self._distorted({"shift": asked}, [wang(float(by)) for by in asked])
 
@@ -112,13 +112,13 @@ class Losses:
         return self._distorted({"index": asked}, [proportional_hazard(float(by)) for by in asked])
 
     def distortion(self, function: Callable[[Array], Array]) -> Any:
-        """A distortion measure ``∫ g(S(x)) dx`` of one's own.
+        """A distortion measure of one's own: ``∫ g(S(x)) dx`` over gains, less ``∫ (1 - g(S(x))) dx`` below zero.
 
         Args:
             function: ``g``, from an array of survival probabilities to one of such, increasing from ``g(0) = 0`` to
                 ``g(1) = 1``.
         """
-        return self._distorted({}, [questions.distortion("function", function)])
+        return self._distorted({}, [Distortion.of(questions.distortion("function", function))])
 
     def mean(self) -> Any:
         """Expected value."""
@@ -258,18 +258,19 @@ class Losses:
 
         return self._ask({name: asked}, lambda s: s.between(survival(asked)), measure)
 
-    def _distorted(self, labels: Mapping[str, Array], distortions: Sequence[Callable[[Tensor], Tensor]]) -> Any:
-        if any(source.lower < 0 for source in self.sources):
-            raise ValueError("a distortion measure is that of losses, and a column has negative values; name others")
+    def _distorted(self, labels: Mapping[str, Array], distortions: Sequence[Distortion]) -> Any:
         # where a distorted tail has a thousandth of its mass left, it must still be known
         grid = torch.logspace(-14, 0, 141, dtype=torch.float64)
-        rarest = min(float(grid[distortion(grid) >= 1e-3].min()) for distortion in distortions)
+        rarest, below = (
+            min(float(grid[side(grid) >= 1e-3].min()) for side in sides)
+            for sides in ([d.function for d in distortions], [d.dual for d in distortions])
+        )
 
         def measure(law: IntegratedLaw) -> tuple[Tensor, Tensor]:
             values = torch.stack([distorted_mean(law, distortion) for distortion in distortions], 1)
             return values, values
 
-        return self._ask(labels, lambda source: source.at(probability=rarest), measure)
+        return self._ask(labels, lambda source: source.between(np.array([rarest, max(1 - below, rarest)])), measure)
 
     def _whole(self, function: Callable[[IntegratedLaw], Tensor]) -> Any:
         return self._ask({}, lambda source: source.at(), lambda law: (function(law)[:, None], None))

@@ -54,7 +54,7 @@ class RayLaw(IntegratedLaw):
     @cached_property
     def mean(self) -> Tensor:
         """The smallest of the columns' means (typical sizes, of signed ones): where a search starts, no closed form."""
-        sizes = [(law.variance + law.mean.square()).sqrt() if law.lower < 0 else law.mean for law in self.laws]
+        sizes = [law.log_usual().exp() if law.lower < 0 else law.mean for law in self.laws]
         return torch.stack([size / w for size, w in zip(sizes, self.direction, strict=True)]).amin(0)
 
     def log_usual(self) -> Tensor:

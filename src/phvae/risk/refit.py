@@ -10,10 +10,15 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 from torch import Tensor
 
+from phvae import cell_units, defaults
 from phvae.decoders import PhaseTypeDecoder
-from phvae.preprocessing import rounded
+from phvae.layout import Layout
+from phvae.observed import Cells
+from phvae.observed_start import ObservedColumn, fit_cells, observed_columns, scores_of_cells
+from phvae.preprocessing import column_names, rounded
 from phvae.settings import device_of
-from phvae.start import cells, climb, fit_marginals, natural, penalty, reachable
+from phvae.start import Scores, cells, climb, fit_marginals, natural, penalty, reachable
+from phvae.tables import Table
 from phvae.training import train
 from phvae.vae import VAE
 
@@ -84,7 +89,7 @@ def way_of(model: Any) -> Way:
     settings = model.settings_
     if type(model.vae_.decoder) is not PhaseTypeDecoder:
         return FROM_START
-    if settings["latent_dim"]:
+    if model.vae_.decoder.latent_dim:
         return TRAINED if settings["epochs"] else FROM_START
     return BY_COLUMN if settings["epochs"] or settings["start"] == "fitted" else FROM_START
 
@@ -96,7 +101,7 @@ def refits(
 
     Args:
         model: Fitted estimator.
-        x: The table it was fitted to, shape ``(n, D)``.
+        x: The table it was fitted to: rows of its layout, shape ``(n, width)``.
         rows: Rows of each resample, by its number; laws of `TOGETHER` resamples are fitted together.
         seed: Seed of the bootstrap.
         weights: Weights of the rows of the table, shape ``(n,)``, in the fit of the model.
@@ -123,8 +128,8 @@ def refits(
 
 def _by_column(model: Any, x: Array, rows: list[NDArray[np.int64]], weights: Array | None) -> list[Refit]:
     """The laws of all columns of a model without latent vector, for every resample."""
-    scale, smoothness = model.scaler_.scale_, np.broadcast_to(model.settings_["smoothness"], x.shape[1:])
-    laws = [model.phase_type(j) for j in range(x.shape[1])]
+    scale, smoothness = model.scaler_.scale_, np.broadcast_to(model.settings_["smoothness"], model.n_features_in_)
+    laws = [model.phase_type(j) for j in range(model.n_features_in_)]
     columns = [(law.initial, law.rates * scale[j], smoothness[j]) for j, law in enumerate(laws)]
     initial, rates, shares = _columns_again(model, x, rows, columns, weights)
     found = []
@@ -147,22 +152,44 @@ def _columns_again(
     model: Any, x: Array, rows: list[NDArray[np.int64]], columns: Columns, weights: Array | None
 ) -> tuple[Tensor, Tensor, Array]:
     """Start probabilities and rates ``(B, D, m)`` of columns on their own, and shares of zeros ``(B, D)``."""
-    scaler = model.scaler_
+    layout: Layout = model.vae_.layout
     counts = np.stack([np.bincount(part, minlength=len(x)) for part in rows])
-    u = rounded(scaler.transform(x))
-    laws = [refit_column(u[:, j], counts, *column, weights=weights) for j, column in enumerate(columns)]
-    shares = counts @ (x == 0) / counts.sum(1, keepdims=True) * (scaler.zero_share_ > 0)
+    u = _unit_free(model, x)
+    if layout.partial:
+        own = observed_columns(Cells.of_rows(u, layout), weights)
+        laws = [_refit_cells(cells, counts, *column) for cells, column in zip(own, columns, strict=True)]
+    else:
+        laws = [refit_column(u[:, j], counts, *column, weights=weights) for j, column in enumerate(columns)]
+    seen = Cells.of_rows(x, layout)
+    exact = seen.lower == seen.upper
+    # of cells that say where they are, as in a fit: neither gaps nor what may lie at zero
+    shares = counts @ (exact & (seen.lower == 0)) / (counts @ (exact | (seen.lower > 0)))
     parts = [torch.stack([law[i] for law in laws], 1) for i in (0, 1)]
     kept = [reachable(*pair) for pair in zip(*parts, strict=True)]
+    shares = shares * (model.scaler_.zero_share_ > 0)
     return torch.stack([law[0] for law in kept]), torch.stack([law[1] for law in kept]), shares
 
 
 def _marginals(model: Any, x: Array, weights: Array | None) -> Columns:
     """The law of each column on its own, as a fit begins with it."""
-    u = torch.from_numpy(rounded(model.scaler_.transform(x)))
-    mass = None if weights is None else torch.from_numpy(weights)
-    found = fit_marginals(u, n_phases=model.settings_["n_phases"], weights=mass)
+    layout: Layout = model.vae_.layout
+    u, n_phases = _unit_free(model, x), model.settings_["n_phases"]
+    if layout.partial:
+        found = fit_cells(Cells.of_rows(u, layout), n_phases=n_phases, weights=weights)
+    else:
+        values = torch.from_numpy(u[:, : layout.n_columns])
+        found = fit_marginals(values, n_phases=n_phases, weights=None if weights is None else torch.from_numpy(weights))
     return list(zip(found.initial, found.rates, found.smoothness.tolist(), strict=True))
+
+
+def _unit_free(model: Any, x: Array) -> Array:
+    """Rows of the layout in the units of the networks, shape ``(n, width)``; covariates are as they are."""
+    layout: Layout = model.vae_.layout
+    if layout.partial:
+        u = cell_units.unit_free(Cells.of_rows(x, layout), model.scaler_).rows(layout)
+    else:
+        u = rounded(model.scaler_.transform(x[:, : layout.n_columns]))
+    return np.concatenate((u, x[:, x.shape[1] - layout.n_covariates :]), 1)
 
 
 def _trained(
@@ -190,7 +217,7 @@ def _trained(
     vae.to(device_of(model.device))
     train(
         vae,
-        torch.from_numpy(rounded(scaler.transform(x[rows]))),
+        torch.from_numpy(_unit_free(model, x[rows])),
         epochs=epochs,
         batch_size=settings["batch_size"],
         learning_rate=settings["learning_rate"],
@@ -211,10 +238,27 @@ def _trained(
 def _from_start(model: Any, x: Array, rows: NDArray[np.int64], seed: int) -> Refit:
     """A fit of the same settings and phases from the beginning; lower ends stay where they are."""
     again = clone(model).set_params(
-        origin=model.scaler_.origin_.tolist(), n_phases=model.settings_["n_phases"], random_state=seed, verbose=False
+        origin=model.scaler_.origin_.tolist(),
+        support=["real" if share else defaults.SUPPORT for share in model.scaler_.loss_share_],
+        n_phases=model.settings_["n_phases"],
+        random_state=seed,
+        verbose=False,
     )
     places, counts = np.unique(rows, return_counts=True)
-    again.fit(x[places], sample_weight=counts)
+    layout: Layout = model.vae_.layout
+    drawn, own = Cells.of_rows(x[places], layout), model.settings_.get("counts", [])
+    names = column_names(layout.n_columns, model._columns)
+    # the estimator stands above this module in the house
+    from phvae.in_memory import Given, fit_table
+
+    fit_table(
+        again,
+        Table(drawn.lower, names, "numpy"),
+        counts.astype(np.float64),
+        covariates=Given(model.covariates_, x[places, x.shape[1] - layout.n_covariates :]),
+        cells=drawn if layout.partial else None,
+        counts=own,
+    )
     settings = {name: value for name, value in again.settings_.items() if name not in ("seed", "n_rows")}
     return Refit(again.vae_.state_dict(), again.scaler_.zero_share_, settings)
 
@@ -255,11 +299,31 @@ def refit_column(
         # a cell that this resample misses keeps a value, at weight zero
         x.append(np.divide(np.add.reduceat(mass * distinct, first), total, out=middle.copy(), where=total > 0))
         masses.append(total)
+    strength = smoothness * float(original.sum())
+    return _climb_again(np.stack(x), np.stack(masses), initial, rates, strength)
+
+
+def _refit_cells(
+    cells: ObservedColumn, counts: NDArray[np.int64], initial: Tensor, rates: Tensor, smoothness: float
+) -> tuple[Tensor, Tensor]:
+    """As `refit_column` for a column of which not everything is known."""
+    masses = cells.masses(counts)
+    ends = np.broadcast_to(cells.ends, (len(masses), *cells.ends.shape))
+    strength = smoothness * float(cells.sketch.weights.sum())
+    return _climb_again(ends, masses, initial, rates, strength, scores_of_cells)
+
+
+def _climb_again(
+    x: Array, masses: Array, initial: Tensor, rates: Tensor, strength: float, scores: Scores | None = None
+) -> tuple[Tensor, Tensor]:
+    """Laws of all resamples from one law; arguments as in `phvae.start.climb`."""
     point = torch.cat([initial.log(), rates.diff(prepend=torch.zeros(1, dtype=rates.dtype)).log()])
-    prior = penalty(len(initial), smoothness * float(original.sum()))
-    at_once = max(1, ENTRIES_AT_ONCE // (len(first) * len(point)))
+    prior = penalty(len(initial), strength)
+    at_once = max(1, ENTRIES_AT_ONCE // (masses.shape[1] * len(point)))
     parts = []
     for b in range(0, len(x), at_once):
-        values, totals = (torch.from_numpy(np.stack(part[b : b + at_once])) for part in (x, masses))
-        parts.append(climb(values, totals, point.repeat(len(values), 1), prior, arrived=ARRIVED))
+        # a copy: the same cells for all resamples are one array seen many times
+        values, totals = (torch.from_numpy(np.array(part[b : b + at_once])) for part in (x, masses))
+        start = point.repeat(len(values), 1)
+        parts.append(climb(values, totals, start, prior, arrived=ARRIVED, scores=scores))
     return natural(torch.cat([reached for reached, _, _ in parts]))

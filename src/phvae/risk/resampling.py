@@ -1,7 +1,7 @@
 """Uncertainty of a fit: the same model fitted again to resampled rows, and the interval of any measure from these."""
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from phvae.assembly import build
 from phvae.checkpoint import fingerprint
+from phvae.observed import Cells
+from phvae.observing import observed_rows
 from phvae.preprocessing import PositiveScaler, column_names
 from phvae.risk import questions
 from phvae.risk.intervals import METHOD, interval
@@ -20,6 +22,7 @@ from phvae.risk.processes import in_processes
 from phvae.risk.record import TailRecord
 from phvae.risk.refit import BY_COLUMN, TRAINED, Refit, resampled, way_of
 from phvae.settings import seed_of
+from phvae.tables import Table
 from phvae.weights import sample_weights
 
 __all__ = ["Bootstrap", "bootstrap"]
@@ -28,8 +31,9 @@ Array = NDArray[np.float64]
 
 # Resamples, where the user names no number: enough for the ends of a 95% interval; and where every one is a training.
 RESAMPLES, TRAININGS = 400, 100
-# Different positive values that a column needs: with so many, a resample that misses nearly all of them is no risk.
-FEWEST_VALUES = 20
+# Rows that a column needs beside those with its most frequent value: a resample that misses them all, which leaves
+# nothing to fit, then comes once in 5e8.
+FEWEST_ROWS = 20
 # Share of the epochs of a fit that its refits get, for they begin where it ended.
 SHARE_OF_EPOCHS = 0.25
 # Groups of rows whose counts are kept; more would add noise to the acceleration and no more than that.
@@ -89,6 +93,12 @@ def bootstrap(
     n: int | None = None,
     *,
     sample_weight: Any = None,
+    covariates: Any = None,
+    lower: Any = None,
+    upper: Any = None,
+    censored: Any = None,
+    entry: Any = None,
+    exit: Any = None,
     block_length: int = 1,
     epochs: int | None = None,
     random_state: Any = None,
@@ -96,16 +106,25 @@ def bootstrap(
 ) -> Bootstrap:
     """Fit a model again to resamples of its rows, so that any measure gets an interval that the fit is uncertain by.
 
-    The rows of a resample are drawn with replacement, as many as there are. Lower ends of columns and numbers of phases
+    The rows of a resample are drawn with replacement, as many as there are; what is known of the cells of a row, and
+    its covariates, come with it. Of a model with covariates ask the model of a row, such as
+    ``lambda model: model.at(row).quantile(0, 0.99)``. Lower ends of columns and numbers of phases
     stay; shares of exact zeros, records of the largest values and laws are those of the resample. Columns without a
     latent vector are fitted again by maximum likelihood from where they stand, all resamples together; networks are
-    trained on from their weights. The result follows from the seed, whatever the number of processes.
+    trained on from their weights, and models with signed columns are fitted anew. The result follows from the seed,
+    whatever the number of processes.
 
     Args:
         model: Fitted `phvae.PHVAE`.
         X: The table it was fitted to.
         n: Number of resamples; None takes 400, or 100 where each is fitted on its own.
         sample_weight: The weights it was fitted with, shape ``(n_rows,)``.
+        covariates: The covariates it was fitted with.
+        lower: What it was told of its cells, as in `phvae.PHVAE.fit`, like all that follow.
+        upper: Upper ends.
+        censored: Which values are only known to be exceeded.
+        entry: Value from which on a cell is seen.
+        exit: Value up to which a cell is seen.
         block_length: Neighbouring rows that are drawn together, for rows that depend on those before them: several
             times as many as a run of large values has.
         epochs: Passes over the rows for networks; None takes a quarter of those of the fit.
@@ -120,18 +139,9 @@ def bootstrap(
     [11.9, 13.0, 15.2]
     """
     check_is_fitted(model)
-    if "loss_share" in model.settings_:
-        raise ValueError(
-            "model has signed columns, and a bootstrap is of values >= 0: fit it again yourself, to the rows that "
-            "phvae.risk.refit.resampled gives"
-        )
-    if model.settings_.get("layout"):
-        raise ValueError(
-            "model was fitted with covariates, gaps, intervals or truncation, and a bootstrap draws rows of plain "
-            "values: fit it again yourself, to the rows that phvae.risk.refit.resampled gives"
-        )
     n = (RESAMPLES if way_of(model) == BY_COLUMN else TRAININGS) if n is None else questions.whole("n", n, 2)
-    values, weights = _table_of_fit(model, X, sample_weight)
+    beside = {"lower": lower, "upper": upper, "censored": censored, "entry": entry, "exit": exit}
+    values, weights = _rows_of_fit(model, X, sample_weight, covariates, beside)
     block_length = questions.whole("block_length", block_length)
     if block_length > len(values):
         raise ValueError(f"block_length = {block_length} and X has {len(values)} rows; give fewer than so many")
@@ -153,26 +163,50 @@ def _counts(drawn: Sequence[NDArray[np.int64]], n_rows: int, block_length: int, 
     return np.stack([np.bincount(groups[rows], minlength=int(groups.max()) + 1) for rows in drawn])
 
 
-def _table_of_fit(model: Any, X: Any, sample_weight: Any) -> tuple[Array, Array | None]:
-    """The table and weights, which must be those of the fit."""
-    values = model._read(X, reset=False).values
-    weights = sample_weights(sample_weight, len(values))
-    parts = [np.require(part, requirements=["C", "W"]) for part in (values, weights) if part is not None]
+def _rows_of_fit(
+    model: Any, X: Any, sample_weight: Any, covariates: Any, beside: Mapping[str, Any]
+) -> tuple[Array, Array | None]:
+    """The rows and weights, which must be those of the fit: what is known of the cells, then the covariates."""
+    rows, layout = observed_rows(model, X, beside)
+    weights = sample_weights(sample_weight, len(rows))
+    # the estimator's own module stands above this one in the house
+    from phvae.in_memory import read_covariates
+
+    given_beside = read_covariates(covariates, Table(rows, model._columns, "numpy"), weights).numbers
+    rows = np.concatenate((rows, given_beside), 1)
+    parts = [np.require(part, requirements=["C", "W"]) for part in (rows, weights) if part is not None]
     if fingerprint(*map(torch.from_numpy, parts)) != model.fingerprint_:
         given = "X" if weights is None else "X with these weights"
         raise ValueError(
-            f"{given} is not what the model was fitted to ({len(values):,} rows given, {model.settings_['n_rows']:,} "
-            "in the fit): a bootstrap draws from the rows of the fit, so give these, in their order, and the "
-            "sample_weight of the fit if it had one"
+            f"{given} is not what the model was fitted to ({len(rows):,} rows given, {model.settings_['n_rows']:,} "
+            "in the fit): a bootstrap draws from the rows of the fit, so give these, in their order, and what the fit "
+            "had beside them: sample_weight, covariates, lower, upper, censored, entry, exit"
         )
-    for j, name in enumerate(column_names(values.shape[1], model._columns)):
-        positive = values[values[:, j] > 0, j] if weights is None else values[(values[:, j] > 0) & (weights > 0), j]
-        if len(different := np.unique(positive)) < FEWEST_VALUES:
-            raise ValueError(
-                f"column {name!r} has {len(different)} different positive values, too few to draw from: a bootstrap "
-                f"takes at least {FEWEST_VALUES}"
-            )
-    return values, weights
+    seen = Cells.of_rows(rows, layout)
+    for j, name in enumerate(column_names(layout.n_columns, model._columns)):
+        lower, upper = seen.lower[:, j], seen.upper[:, j]
+        sides = {"another value": (lower, upper)}
+        if model.scaler_.loss_share_[j]:
+            sides = {"another positive value": (lower, upper), "another negative value": (-upper, -lower)}
+        for said, (low, high) in sides.items():
+            others = _beside_the_commonest(low, high, weights)
+            if others < FEWEST_ROWS:
+                raise ValueError(
+                    f"column {name!r} has {others:g} rows with {said} than 0 and its most frequent one, too few to "
+                    f"draw from: a bootstrap takes at least {FEWEST_ROWS}"
+                )
+    return rows, weights
+
+
+def _beside_the_commonest(lower: Array, upper: Array, weights: Array | None) -> float:
+    """How many rows say of a column where it ends, and neither 0 nor what most of them say."""
+    bounded = (upper < np.inf) & (upper > 0)
+    mass = np.ones(len(lower)) if weights is None else weights
+    if not bounded.any():
+        return 0.0
+    _, place = np.unique(np.stack((lower, upper), 1)[bounded], axis=0, return_inverse=True)
+    total = np.bincount(place.reshape(-1), weights=mass[bounded])
+    return float(total.sum() - total.max())
 
 
 def _epochs(model: Any) -> int:
@@ -184,15 +218,17 @@ def _epochs(model: Any) -> int:
 
 
 def _fitted(model: Any, rows: Array, refit: Refit) -> Any:
-    """The estimator that a refit makes of a model."""
+    """The estimator that a refit to these rows makes of a model."""
     origin, scale, has_atom = (refit.tensors[f"decoder.{name}"].numpy() for name in ("origin", "scale", "has_atom"))
     again = copy.copy(model)
     again.settings_ = model.settings_ | refit.settings
-    again.vae_ = build(again.settings_, PositiveScaler.of(origin, scale, np.where(has_atom, 0.5, 0.0)))
+    losses = np.array(again.settings_.get("loss_share", np.zeros(len(scale))))
+    again.vae_ = build(again.settings_, PositiveScaler.of(origin, scale, np.where(has_atom, 0.5, 0.0), losses))
     again.vae_.load_state_dict(refit.tensors)
     again.vae_.eval()
-    again.scaler_ = PositiveScaler.of(origin, scale, refit.zero_share)
-    again.tail_record_ = TailRecord.of(rows)
+    again.scaler_ = PositiveScaler.of(origin, scale, refit.zero_share, losses)
+    seen = Cells.of_rows(rows, model.vae_.layout).seen(again.settings_.get("counts", ()))
+    again.tail_record_ = TailRecord.of(seen, None, losses > 0)
     return again
 
 

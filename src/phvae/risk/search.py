@@ -47,7 +47,7 @@ def search_signed(law: "IntegratedLaw", log_sf: Tensor, log_cdf: Tensor, start: 
 
     On either side of zero the search follows the tail of that side, where no digits are lost.
     """
-    size = (law.variance + law.mean.square()).log() / 2
+    size = law.log_usual()
     zero = torch.zeros(1, dtype=torch.float64)
     # the largest point below zero: an atom at zero is no loss
     before = torch.full_like(zero, -torch.finfo(torch.float64).tiny)

@@ -195,7 +195,7 @@ class Column(Source):
 
     def between(self, survival: NDArray[np.float64]) -> Build:
         """Laws that are accurate at the quantiles with these exceedance probabilities, on both sides of zero."""
-        below = max(float(1 - survival.max()), RESOLUTION) if self.fitted.is_signed(self.position) else 1.0
+        below = rare_below(survival) if self.fitted.is_signed(self.position) else 1.0
         return self._at(float(survival.min()), (), below)
 
     def _at(self, probability: float, points: Sequence[float], below: float = 1.0) -> Build:
@@ -231,6 +231,11 @@ class Column(Source):
     def extrapolated(self, law: IntegratedLaw, x: Tensor) -> NDArray[np.bool_]:
         """Whether points lie beyond all observations."""
         return self.fitted.beyond(self.position, x.mean(0).numpy(), law.log_sf(x).exp().mean(0).numpy())
+
+
+def rare_below(survival: NDArray[np.float64]) -> float:
+    """Smallest probability to stay below the quantiles with these exceedance probabilities."""
+    return max(float(1 - survival.max()), RESOLUTION)
 
 
 def rarer_than_seen(law: IntegratedLaw, x: Tensor, n_rows: int) -> NDArray[np.bool_]:

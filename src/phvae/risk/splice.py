@@ -102,7 +102,7 @@ class Spliced(IntegratedLaw):
         beyond = x > self.threshold
         if not bool(beyond.any()):
             return x
-        log_mass, tail = self._pooled_tail()
+        log_mass, tail = self.pooled_tail()
         origin = x.double().clone()
         origin[beyond] = Pooled(self.law).from_log_sf(log_mass + tail.log_sf(x[beyond] - self.threshold))[0]
         return origin
@@ -112,7 +112,7 @@ class Spliced(IntegratedLaw):
         beyond = x > self.threshold
         pace = torch.zeros_like(x)
         if bool(beyond.any()):
-            log_mass, tail = self._pooled_tail()
+            log_mass, tail = self.pooled_tail()
             own = torch.logsumexp(self.law.log_pdf(origin[beyond]), 0) - math.log(self.replicates)
             pace[beyond] = log_mass + tail.log_prob(x[beyond] - self.threshold) - own
         return pace
@@ -137,11 +137,11 @@ class Spliced(IntegratedLaw):
         if not bool(beyond.any()):
             return x
         moved = x.double().clone()
-        log_mass, tail = self._pooled_tail()
+        log_mass, tail = self.pooled_tail()
         moved[beyond] = self.threshold + tail.point(self._pooled_log_sf(moved[beyond]) - log_mass)
         return moved
 
-    def _pooled_tail(self) -> tuple[Tensor, GeneralisedPareto]:
+    def pooled_tail(self) -> tuple[Tensor, GeneralisedPareto]:
         """Log of the mass beyond the threshold and law of the excess, for the mean of the replicates."""
         mass, density = self._log_mass.exp().mean(), (self._log_mass - self.tail.scale.log()).exp().mean()
         return mass.log(), GeneralisedPareto(self.shape, mass / density, validate_args=False)

@@ -12,6 +12,7 @@ from phvae.risk.estimate import SUM_RTOL, Estimate, to_tolerance
 from phvae.risk.losses import Block, Losses, answer_frame
 from phvae.risk.sources import Fitted, Splice, tensor
 from phvae.risk.sum_source import Sum, SumLaw
+from phvae.risk.turned import Tail
 
 __all__ = ["SumAnswers", "SumOfColumns"]
 
@@ -50,7 +51,8 @@ class SumOfColumns(Losses):
             parts = law.tail_parts(quantile)
             # where the level falls into an atom at zero the rest of the worst share is zero in every column
             whole = quantile * share + law.log_excess(quantile).exp()
-            parts = parts * (whole / parts.sum(-1))[..., None]
+            sizes = parts.abs()
+            parts = parts + (whole - parts.sum(-1))[..., None] * sizes / sizes.sum(-1, keepdim=True)
             values = (parts / share[:, None]).transpose(1, 2).flatten(1)
             return Estimate.of(values), self.source.extrapolated(law, quantile)
 
@@ -114,7 +116,15 @@ class SumOfColumns(Losses):
 class SumAnswers:
     """Sums of columns of a fitted model."""
 
-    def sum(self, columns: Any = None, weights: Any = None, *, splice: Splice = None, rtol: float = SUM_RTOL) -> Any:
+    def sum(
+        self,
+        columns: Any = None,
+        weights: Any = None,
+        *,
+        splice: Splice = None,
+        tail: Tail = "upper",
+        rtol: float = SUM_RTOL,
+    ) -> Any:
         """The law of a weighted sum of columns, as a loss of which everything can be asked that can be of a column.
 
         Given the latent vector the columns are independent. Where they are chains, the product of their transforms is
@@ -127,6 +137,8 @@ class SumAnswers:
             columns: Name or position; a list of them; None for all.
             weights: One positive number per column, or a dict from column to number; None for 1 each.
             splice: ``"gpd"`` for power tails beyond the trust points.
+            tail: ``"lower"`` for the losses of signed columns: the sum of minus the columns. In a dict from column to
+                tail those with ``"lower"`` are subtracted, as columns are that were sold.
             rtol: Relative standard error to integrate to.
 
         Returns:
@@ -135,6 +147,7 @@ class SumAnswers:
         """
         fitted = Fitted.of(self)
         positions = questions.places(columns, fitted.names, "columns")
+        fitted = fitted.asked(tail, positions)
         return SumOfColumns(
             Sum(fitted, positions, questions.weights(weights, positions, fitted.names), splice), fitted.kind, rtol
         )

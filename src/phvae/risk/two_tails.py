@@ -28,6 +28,10 @@ class TwoTails(IntegratedLaw):
         self.upper, self.losses = upper, lower
         self.replicates = upper.replicates
 
+    def log_usual(self) -> Tensor:
+        """Log of a usual size, where a root search begins: that of the law within."""
+        return self.upper.law.log_usual()
+
     def log_pdf(self, x: Tensor) -> Tensor:
         """Log density."""
         return self._joined(x, self.losses.log_pdf, self.upper.log_pdf)

@@ -21,7 +21,7 @@ SIGNIFICANT, FACTOR = 0.01, 2.0
 CLUSTERED = 1e-3
 # A column whose data support less than this level has few rows for questions about its tail.
 MODEST_LEVEL = 0.95
-REMEDY, REMEDY_SIGNED = 'ask with splice="gpd" or fit with tail="pareto"', 'ask with splice="gpd"'
+REMEDY = 'ask with splice="gpd" or fit with tail="pareto"'
 
 
 def judge(
@@ -39,18 +39,14 @@ def judge(
     tests: tuple[ExceedanceTest, ...],
     clusters: Clustering | None,
     tail_index: TailIndex | None,
-    signed: bool = False,
 ) -> tuple[Verdict, str, tuple[str, ...]]:
     """Verdict, words and notes; the arguments are the fields of `phvae.risk.certificate.ColumnCertificate`.
-
-    Whether the column is signed, and so has no power tails of its own, is a matter of the remedy alone.
 
     A tail is unsupported where too few values are known to compare it with, where it leaves the data's tail as soon as
     that begins, or where exceedances at a supported level are significantly off and by more than a factor of 2. It
     calls for caution where they are off by less, where the tail turns into extrapolation before the largest
     observation, or where the data support no level of 0.95. Otherwise it is supported, up to the trust point.
     """
-    remedy = REMEDY_SIGNED if signed else REMEDY
     off, off_beyond = _most_off(tests, supported_level)
     notes = _notes(gpd, clusters, tail_index, off_beyond)
     if gpd is None:
@@ -61,7 +57,7 @@ def judge(
     if turn <= threshold:
         words = (
             f"The model's tail falls off faster than the data's from {threshold:.4g} on, where that begins: do not use "
-            f"quantiles beyond level {_level(support)}; {remedy}."
+            f"quantiles beyond level {_level(support)}; {REMEDY}."
         )
         return "unsupported", words, notes
     trusted = f"Quantiles up to level {supported_level:g} rest on at least {FEWEST} values"
@@ -78,7 +74,7 @@ def judge(
     if turn < largest:
         words = (
             f"{trusted}, but beyond {trust_point:.4g} ({rows}) the model's tail falls off faster than the data's, "
-            f"whose largest value is {largest:.4g}: for rarer events {remedy}."
+            f"whose largest value is {largest:.4g}: for rarer events {REMEDY}."
         )
         return "caution", words, notes
     if supported_level < MODEST_LEVEL:

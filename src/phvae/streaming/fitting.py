@@ -13,12 +13,14 @@ from phvae import assembly, defaults
 from phvae.checkpoint import Place
 from phvae.decoders import PhaseTypeDecoder
 from phvae.history import EpochRecord, History
+from phvae.outskirts import settle_prior
 from phvae.preprocessing import PositiveScaler
 from phvae.settings import resolve
+from phvae.signed_decoders import SignedDecoder
 from phvae.start import fit_marginals, reachable
 from phvae.streaming.shuffle import StreamedRows
 from phvae.streaming.survey import ColumnSurvey, Survey, survey, unit_free
-from phvae.supports import any_signed
+from phvae.supports import signed_settings
 from phvae.tables.read import Missing, read_table
 from phvae.tables.row_groups import RowGroups, all_parquet
 from phvae.training import TrainingError, cosine_schedule, step_schedule, train
@@ -117,18 +119,15 @@ def fit_stream(
         raise ValueError("n_phases = 'auto' compares fits to a table in memory; give a number or None for a stream")
     if settings["tail"] != defaults.TAIL:
         raise ValueError(f"tail = {settings['tail']!r} fits columns held in memory; leave it out for a stream")
-    if any_signed(model.support):
-        raise ValueError(
-            f"support = {model.support!r} is for a table in memory, and a stream has values >= 0; give a table, such "
-            "as read_table(path).table"
-        )
     held_out = held_out_rows(groups.shape[0], settings["validation_fraction"], settings["seed"])
-    found = survey(groups, model.origin, held_out)
+    found = survey(groups, model.origin, held_out, model.support)
+    settings |= signed_settings(found.scaler.loss_share_)
     vae, smoothness = prepared(found, settings)
     rows = rows_of(stream, found, held_out, device=settings["device"])
     history = History(())
     if settings["epochs"]:
         history = _train(model, vae, rows, found, smoothness, settings, checkpoint, resume, callback)
+        settings |= {"n_components": settle_prior(vae, rows, seed=settings["seed"]) or settings["n_components"]}
     vae = vae.cpu().eval()
     assembly.to_users_units(vae, found.scaler)
     model.settings_ = {**settings, "smoothness": smoothness.tolist()}
@@ -171,10 +170,15 @@ def prepared(found: Survey, settings: dict[str, Any]) -> tuple[VAE, Tensor]:
     vae = assembly.build(settings, PositiveScaler.of(0 * ones, ones, scaler.zero_share_))
     columns = [_unit_free(column, scaler, place) for place, column in enumerate(found.columns)]
     _standardise(vae, columns)
-    starts = [_start(column, settings) for column in columns]
-    initial, rates, smoothness = (torch.cat(part) for part in zip(*starts, strict=True))
-    assert isinstance(vae.decoder, PhaseTypeDecoder)
-    vae.decoder.set_start(initial, rates)
+    decoder = vae.decoder
+    assert isinstance(decoder, PhaseTypeDecoder)
+    initial, rates, smoothness = _starts(columns, settings)
+    decoder.set_start(initial, rates)
+    if isinstance(decoder, SignedDecoder):
+        # a column without losses keeps its gains there, which nobody reads
+        initial, rates, losses = _starts([column.losses or column for column in columns], settings)
+        decoder.set_losses(initial, rates)
+        smoothness = torch.lerp(smoothness, losses, decoder.loss_share)
     return vae.to(settings["device"]), smoothness
 
 
@@ -192,7 +196,7 @@ def _train(
     scaler = found.scaler
     validation = torch.from_numpy(unit_free(scaler, found.held_out)) if len(found.held_out) else None
     zeros = np.array([column.zeros for column in found.columns]) / rows.shape[0]
-    volume = float((np.log(scaler.scale_) * (1 - zeros)).sum())
+    volume = float((np.log(scaler.scale_) * (1 - np.where(scaler.zero_share_ > 0, zeros, 0.0))).sum())
     held_out_volume = float(scaler.log_volume(found.held_out).mean()) if validation is not None else 0.0
     translate = assembly.Translation(volume, held_out_volume)
     try:
@@ -224,7 +228,14 @@ def _train(
 
 
 def _unit_free(column: ColumnSurvey, scaler: PositiveScaler, place: int) -> ColumnSurvey:
-    return column._replace(x=(column.x - scaler.origin_[place]) / scaler.scale_[place])
+    losses = None if column.losses is None else _unit_free(column.losses, scaler, place)
+    return column._replace(x=(column.x - scaler.origin_[place]) / scaler.scale_[place], losses=losses)
+
+
+def _starts(columns: list[ColumnSurvey], settings: dict[str, Any]) -> list[Tensor]:
+    """Start probabilities and rates, ``(D, m)``, and weights of roughness, ``(D,)``."""
+    starts = [_start(column, settings) for column in columns]
+    return [torch.cat(part) for part in zip(*starts, strict=True)]
 
 
 def _start(column: ColumnSurvey, settings: dict[str, Any]) -> tuple[Tensor, Tensor, Tensor]:
@@ -249,8 +260,10 @@ def _standardise(vae: VAE, columns: list[ColumnSurvey]) -> None:
     means, deviations = encoder.feature_mean.view(-1, len(columns)), encoder.feature_deviation.view(-1, len(columns))
     for place, column in enumerate(columns):
         # exact zeros have features at zero
-        x = torch.from_numpy(np.append(column.x, 0.0))[:, None]
-        weights = torch.from_numpy(np.append(column.weights, column.zeros)) / (column.weights.sum() + column.zeros)
+        values, counts = np.append(column.x, 0.0), np.append(column.weights, column.zeros)
+        if column.losses is not None:
+            values, counts = np.append(values, -column.losses.x), np.append(counts, column.losses.weights)
+        x, weights = torch.from_numpy(values)[:, None], torch.from_numpy(counts / counts.sum())
         features = (x * encoder.resolutions.T).asinh()
         mean = weights @ features
         deviation = (weights @ (features - mean).square()).sqrt()

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from phvae.start import cells
 
-__all__ = ["Cells", "QuantileSketch"]
+__all__ = ["Cells", "QuantileSketch", "together"]
 
 Array = NDArray[np.float64]
 
@@ -69,7 +69,7 @@ class QuantileSketch:
         parts = [part for part in self._levels if part is not None]
         if self._n_fresh:
             parts.append(_of_values(np.concatenate(self._fresh)))
-        return _together(parts)
+        return together(parts)
 
     def rank_bounds(self, x: float) -> tuple[float, float]:
         """Between which numbers the number of values up to ``x`` lies, for certain."""
@@ -95,7 +95,7 @@ class QuantileSketch:
             self._levels[level] = part
         else:
             self._levels[level] = None
-            self._carry(_compressed(_together([there, part])), level + 1)
+            self._carry(_compressed(together([there, part])), level + 1)
 
 
 def _of_values(values: Array) -> Cells:
@@ -103,7 +103,7 @@ def _of_values(values: Array) -> Cells:
     return Cells(distinct, counts.astype(np.float64), distinct, distinct)
 
 
-def _together(parts: list[Cells]) -> Cells:
+def together(parts: list[Cells]) -> Cells:
     """Cells of several parts as those of one; where a mean occurs twice it becomes one cell."""
     if not parts:
         nothing = np.zeros(0)

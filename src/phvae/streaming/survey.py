@@ -7,10 +7,19 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from phvae.preprocessing import Origin, PositiveScaler, column_names, require_non_negative, rounded
+from phvae import defaults
+from phvae.preprocessing import (
+    Origin,
+    PositiveScaler,
+    column_names,
+    require_no_origin,
+    require_non_negative,
+    rounded,
+)
 from phvae.preprocessing import _endpoints as endpoints
 from phvae.risk.record import ColumnRecord, TailRecord
-from phvae.streaming.sketch import QuantileSketch
+from phvae.streaming.sketch import Cells, QuantileSketch, together
+from phvae.supports import ATOM_FROM, Support, require_sides, signed_columns
 from phvae.tables import DataError
 from phvae.tables.row_groups import RowGroups
 
@@ -26,18 +35,31 @@ class ColumnSurvey(NamedTuple):
     weights: How many each of them stands for.
     zeros: Exact zeros.
     error: Largest error of a rank, as a share of the number of values beyond it at the nearer end.
+    losses: The same of minus a signed column; None for another one.
     """
 
     x: Array
     weights: Array
     zeros: int
     error: float
+    losses: "ColumnSurvey | None" = None
+
+
+class _Found(NamedTuple):
+    """Origin, scale, share of zeros, share of losses, and what is kept of the tails of a column, from all rows."""
+
+    origin: float
+    scale: float
+    zero_share: float
+    loss_share: float
+    record: ColumnRecord
+    losses: ColumnRecord | None
 
 
 class Survey(NamedTuple):
     """What one pass has found.
 
-    scaler: Origin, scale and share of zeros of each column, from all rows.
+    scaler: Origin, scale, shares of zeros and of losses of each column, from all rows.
     columns: The columns of the rows to train on.
     held_out: The rows held out, shape ``(v, D)``.
     tail_record: Counts and largest values of all rows.
@@ -73,17 +95,21 @@ class _Column:
             # shares of differences: neither huge values nor a far origin spoil the mean
             self.shifted += float(((values[positive] - self.reference) / self.n_rows).sum())
 
-    def scale(self, given: float | None, label: str) -> tuple[float, float, float, ColumnRecord]:
-        """Origin, scale, share of zeros and record, from all rows; as `PositiveScaler` has them."""
+    def cells(self) -> Cells:
+        """The positive values of all rows."""
         both = QuantileSketch()
         both.merge(self.trained)
         both.merge(self.held_out)
-        known = both.cells()
+        return both.cells()
+
+    def found(self, given: float | None, label: str) -> _Found:
+        """What all rows say, as `PositiveScaler` has it."""
+        known = self.cells()
         n = self.n_rows - self.zeros
         if not n or self.reference is None:
             raise DataError(f"column {label!r} is 0 in every row; it has no law to learn: drop it")
-        smallest, largest = float(known.low.min()), float(known.high.max())
-        if smallest == largest:
+        smallest = float(known.low.min())
+        if smallest == float(known.high.max()):
             raise DataError(f"column {label!r} is {smallest:g} wherever it is not 0; it has no law to learn: drop it")
         if given is None:
             gap = ((self.reference - smallest) + self.shifted * (self.n_rows / n)) / n
@@ -95,14 +121,8 @@ class _Column:
             )
         else:
             origin = given
-        ends = np.cumsum(known.weight)
-        lower, upper = (known.mean[np.searchsorted(ends, [(n - 1) // 2, n // 2], side="right")] - origin).tolist()
-        scale = lower + (upper - lower) / 2
-        if not (largest - origin) / scale < np.inf:
-            raise DataError(f"column {label!r} reaches {largest:g}, beyond 1e308 times the median excess {scale:g}")
-        kept = ColumnRecord.kept(n, self.n_rows)
-        top = np.repeat(known.mean[: -kept - 1 : -1], known.weight[: -kept - 1 : -1].astype(np.int64).clip(max=kept))
-        return origin, scale, 1 - n / self.n_rows, ColumnRecord(self.n_rows, self.zeros, top[:kept])
+        scale = _median(known, n, origin, label)
+        return _Found(origin, scale, 1 - n / self.n_rows, 0.0, _record(known, n, self.zeros, self.n_rows), None)
 
     def survey(self) -> ColumnSurvey:
         known = self.trained.cells()
@@ -110,24 +130,74 @@ class _Column:
         return ColumnSurvey(known.mean, known.weight, zeros, self.trained.relative_rank_error())
 
 
-def survey(groups: RowGroups, origin: Origin, held_out: NDArray[np.int64]) -> Survey:
+class _Signed:
+    """A column with both signs while it is read: its gains, and minus its losses."""
+
+    def __init__(self, n_rows: int) -> None:
+        self.n_rows, self.gains, self.losses = n_rows, _Column(n_rows), _Column(n_rows)
+
+    def add(self, values: Array, held_out: NDArray[np.bool_]) -> None:
+        self.gains.add(values, held_out)
+        self.losses.add(-values, held_out)
+
+    def found(self, given: float | None, label: str) -> _Found:
+        """What all rows say, as `PositiveScaler` has it."""
+        require_no_origin(given, label)
+        gains, losses = self.gains.cells(), self.losses.cells()
+        require_sides(len(gains.mean), len(losses.mean), label)
+        n_gains, n_losses = self.n_rows - self.gains.zeros, self.n_rows - self.losses.zeros
+        n = n_gains + n_losses
+        zeros, zero_share = self.n_rows - n, 1 - n / self.n_rows
+        scale = _median(together([gains, losses]), n, 0.0, label)
+        records = (_record(side, count, zeros, self.n_rows) for side, count in ((gains, n_gains), (losses, n_losses)))
+        return _Found(0.0, scale, zero_share if zero_share >= ATOM_FROM else 0.0, n_losses / n, *records)
+
+    def survey(self) -> ColumnSurvey:
+        gains, losses = self.gains.survey(), self.losses.survey()
+        # rows without a gain and rows without a loss are all rows, and the zeros twice
+        n_gains, n_losses = (int(side.weights.sum()) for side in (gains, losses))
+        return gains._replace(zeros=gains.zeros - n_losses, losses=losses._replace(zeros=losses.zeros - n_gains))
+
+
+def _median(known: Cells, n: int, origin: float, label: str) -> float:
+    """Median distance of values from their origin."""
+    ends = np.cumsum(known.weight)
+    lower, upper = (known.mean[np.searchsorted(ends, [(n - 1) // 2, n // 2], side="right")] - origin).tolist()
+    scale: float = lower + (upper - lower) / 2
+    largest = float(known.high.max())
+    if not (largest - origin) / scale < np.inf:
+        raise DataError(f"column {label!r} reaches {largest:g}, beyond 1e308 times the median excess {scale:g}")
+    return scale
+
+
+def _record(known: Cells, n: int, zeros: int, n_rows: int) -> ColumnRecord:
+    """The largest of ``n`` positive values."""
+    kept = ColumnRecord.kept(n, n_rows)
+    top = np.repeat(known.mean[: -kept - 1 : -1], known.weight[: -kept - 1 : -1].astype(np.int64).clip(max=kept))
+    return ColumnRecord(n_rows, zeros, top[:kept])
+
+
+def survey(
+    groups: RowGroups, origin: Origin, held_out: NDArray[np.int64], support: Support = defaults.SUPPORT
+) -> Survey:
     """Read all rows once; a value that no model can use is a ValueError that names file, row and column.
 
     Args:
         groups: The rows.
         origin: As in `PositiveScaler`.
         held_out: Numbers of the rows to hold out, ascending.
+        support: As in `PositiveScaler`.
     """
     n_rows, n_columns = groups.shape
     names = column_names(n_columns, groups.names)
-    given = endpoints(origin, names)
-    columns = [_Column(n_rows) for _ in names]
+    given, signed = endpoints(origin, names), signed_columns(support, names)
+    columns = [_Signed(n_rows) if sign else _Column(n_rows) for sign in signed]
     digest = hashlib.sha256(f"{groups.shape} float64".encode())
     kept: list[Array] = []
     seen = 0
     for group in range(len(groups.counts)):
         for piece in groups.read(group):
-            _require_usable(groups, group, piece.values, piece.rows, names)
+            _require_usable(groups, group, piece.values, piece.rows, names, signed)
             digest.update(piece.values.data)
             first, last = np.searchsorted(held_out, (seen, seen + len(piece.values)))
             out = np.zeros(len(piece.values), bool)
@@ -137,12 +207,13 @@ def survey(groups: RowGroups, origin: Origin, held_out: NDArray[np.int64]) -> Su
                 column.add(values, out)
             seen += len(piece.values)
     try:
-        found = [column.scale(end, name) for column, end, name in zip(columns, given, names, strict=True)]
+        found = [column.found(end, name) for column, end, name in zip(columns, given, names, strict=True)]
     except DataError as error:
         raise ValueError(f"{groups.label}: {error}") from error
-    origins, scales, shares, records = zip(*found, strict=True)
-    scaler = PositiveScaler.of(np.array(origins), np.array(scales), np.array(shares))
-    record = TailRecord(tuple(records))
+    numbers = np.array([part[:4] for part in found], dtype=np.float64)
+    scaler = PositiveScaler.of(*np.ascontiguousarray(numbers.T))
+    losses = tuple(part.losses for part in found) if signed.any() else ()
+    record = TailRecord(tuple(part.record for part in found), losses)
     return Survey(scaler, [c.survey() for c in columns], np.concatenate(kept), record, digest.hexdigest())
 
 
@@ -152,7 +223,12 @@ def unit_free(scaler: PositiveScaler, x: Array) -> Array:
 
 
 def _require_usable(
-    groups: RowGroups, group: int, values: Array, rows: NDArray[np.int64], names: Sequence[str]
+    groups: RowGroups,
+    group: int,
+    values: Array,
+    rows: NDArray[np.int64],
+    names: Sequence[str],
+    signed: NDArray[np.bool_],
 ) -> None:
     try:
         wrong = ~np.isfinite(values)
@@ -160,7 +236,7 @@ def _require_usable(
             row, place = divmod(int(wrong.argmax()), values.shape[1])
             what = "missing (NaN)" if np.isnan(values[row, place]) else f"{values[row, place]:g}"
             raise DataError(f"column {names[place]!r}", row, f"is {what}; remove the row or fill in a number")
-        require_non_negative(values, names)
+        require_non_negative(values, names, signed)
     except DataError as error:
         label, place_of = groups.place(group)
         raise ValueError(f"{label}: {error.at(lambda row: place_of(int(rows[row])))}") from error

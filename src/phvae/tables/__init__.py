@@ -3,6 +3,6 @@
 Files are in modules of their own, `phvae.tables.read` and `phvae.tables.write`, so that a model needs none of them.
 """
 
-from phvae.tables.frames import KINDS, DataError, Table, from_matrix, is_frame, to_matrix
+from phvae.tables.frames import KINDS, DataError, Table, from_matrix, is_frame, rows_as_given, to_matrix
 
-__all__ = ["KINDS", "DataError", "Table", "from_matrix", "is_frame", "to_matrix"]
+__all__ = ["KINDS", "DataError", "Table", "from_matrix", "is_frame", "rows_as_given", "to_matrix"]

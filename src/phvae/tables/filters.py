@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["RowFilter", "parse"]
+__all__ = ["RowFilter", "conditions", "parse"]
 
 Mask = Callable[[pa.RecordBatch], Any]
 
@@ -37,6 +37,9 @@ COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
     ">": pc.greater,
     ">=": pc.greater_equal,
 }
+EXAMPLES = {"where": "loss > 10 and kind != 'x'", "given": "loss > 10 and 1 < days <= 7"}
+# A comparison as it reads with its sides exchanged.
+TURNED = {"<": ">", ">": "<", "<=": ">=", ">=": "<="}
 WORDS = ("and", "or", "not", "is", "in", "missing")
 _TOKEN = re.compile(
     r"""\s*(?:
@@ -75,6 +78,24 @@ def parse(text: str, columns: Collection[str]) -> RowFilter:
     return RowFilter(tuple(parser.used), lambda batch: pc.fill_null(mask(batch), False))
 
 
+def conditions(text: str, columns: Collection[str]) -> dict[str, tuple[Any, ...]]:
+    """Conditions on columns as `phvae.PHVAE.sample` takes them, from the same language.
+
+    Each holds a column above a number, below one, or above one and up to another; ``and`` joins them.
+
+    Args:
+        text: The conditions.
+        columns: Names of the columns there are.
+
+    >>> conditions("loss > 50 and 1 < days <= 7", ["loss", "days"])
+    {'loss': ('>', 50.0), 'days': ('between', 1.0, 7.0)}
+    """
+    parser = _Parser(text, columns, "given")
+    found = parser.ranges()
+    parser.end()
+    return found
+
+
 class _Token(NamedTuple):
     kind: str
     text: str
@@ -94,10 +115,10 @@ class _Value(NamedTuple):
 class _Parser:
     """Recursive descent, one method for each line of the grammar."""
 
-    def __init__(self, text: str, columns: Collection[str]) -> None:
+    def __init__(self, text: str, columns: Collection[str], option: str = "where") -> None:
         if len(text) > MOST_CHARACTERS:
-            raise ValueError(f"where has {len(text)} characters; a condition may have {MOST_CHARACTERS}")
-        self.text, self.columns = text, columns
+            raise ValueError(f"{option} has {len(text)} characters; a condition may have {MOST_CHARACTERS}")
+        self.text, self.columns, self.option = text, columns, option
         self.used: dict[str, None] = {}
         self.tokens, self.position = self._split(), 0
 
@@ -106,6 +127,46 @@ class _Parser:
         while self._take("or"):
             mask = _both(pc.or_kleene, mask, self._conjunction(depth))
         return mask
+
+    def ranges(self) -> dict[str, tuple[Any, ...]]:
+        """Columns and the range that each of them lies in."""
+        ends: dict[str, dict[str, float]] = {}
+        while True:
+            for name, sign, end in self._links():
+                own = ends.setdefault(name, {})
+                if sign in own:
+                    raise ValueError(
+                        f"{self.option} = {self._brief()} says {sign} of column {name!r} twice; say it once"
+                    )
+                own[sign] = end
+            if not self._take("and"):
+                return {name: self._range(name, own) for name, own in ends.items()}
+
+    def _range(self, name: str, ends: dict[str, float]) -> tuple[Any, ...]:
+        if set(ends) == {">", "<="}:
+            return ("between", ends[">"], ends["<="])
+        if len(ends) == 1 and (sign := next(iter(ends))) in (">", "<"):
+            return (sign, ends[sign])
+        raise ValueError(
+            f"{self.option} = {self._brief()} has {' and '.join(ends)} of column {name!r}; give {name} > a, "
+            f"{name} < b, or a < {name} <= b"
+        )
+
+    def _links(self) -> list[tuple[str, str, float]]:
+        """Each comparison of a chain of them as a column, a sign and a number."""
+        left, found = self._value(), []
+        while self._next.kind == "sign" and self._next.text in TURNED:
+            sign = self._next.text
+            self.position += 1
+            right = self._value()
+            named, other = (left, right) if left.name is not None else (right, left)
+            if named.name is None or other.name is not None or not isinstance(other.constant, float):
+                raise ValueError(f"{self.option} = {self._brief()}: compare a column with a number")
+            found.append((named.name, sign if named is left else TURNED[sign], other.constant))
+            left = right
+        if not found:
+            raise self._error("a comparison such as < or >")
+        return found
 
     def end(self) -> None:
         if self._next.kind != "end":
@@ -120,7 +181,7 @@ class _Parser:
     def _negation(self, depth: int) -> Mask:
         if depth > DEEPEST:
             raise ValueError(
-                f"where = {self._brief()} is nested deeper than {DEEPEST}; write it with fewer parentheses"
+                f"{self.option} = {self._brief()} is nested deeper than {DEEPEST}; write it with fewer parentheses"
             )
         if self._take("not"):
             inner = self._negation(depth + 1)
@@ -140,7 +201,7 @@ class _Parser:
             self.position += 1
             right = self._value()
             if left.name is None and right.name is None:
-                raise ValueError(f"where = {self._brief()} compares two constants; one side must be a column")
+                raise ValueError(f"{self.option} = {self._brief()} compares two constants; one side must be a column")
             link = _compare(sign.text, left, right)
             mask = link if mask is None else _both(pc.and_kleene, mask, link)
             left, sign = right, self._next
@@ -171,8 +232,8 @@ class _Parser:
             name = token.text.strip("`")
             if name not in self.columns:
                 raise ValueError(
-                    f"where = {self._brief()}: there is no column {name!r}; there are {', '.join(self.columns)} "
-                    "(text stands in quotes)"
+                    f"{self.option} = {self._brief()}: there is no column {name!r}; there are "
+                    f"{', '.join(self.columns)} (text stands in quotes)"
                 )
             self.position += 1
             self.used[name] = None
@@ -209,8 +270,8 @@ class _Parser:
                 start = position + len(self.text[position:]) - len(self.text[position:].lstrip())
                 hint = "; equality is ==" if self.text[start] == "=" else ""
                 raise ValueError(
-                    f"where = {self._brief()} is not understood from {self.text[start : start + 10]!r} on "
-                    f"(character {start + 1}){hint}; write it like loss > 10 and kind != 'x'"
+                    f"{self.option} = {self._brief()} is not understood from {self.text[start : start + 10]!r} on "
+                    f"(character {start + 1}){hint}; write it like {EXAMPLES[self.option]}"
                 )
             kind = str(match.lastgroup)
             tokens.append(_Token(kind, match[kind], match.start(kind)))
@@ -220,7 +281,7 @@ class _Parser:
     def _error(self, wanted: str) -> ValueError:
         token = self._next
         found = "its end" if token.kind == "end" else f"{token.text!r} (character {token.start + 1})"
-        return ValueError(f"where = {self._brief()} has {found} where it needs {wanted}")
+        return ValueError(f"{self.option} = {self._brief()} has {found} where it needs {wanted}")
 
     def _brief(self) -> str:
         return repr(self.text if len(self.text) <= 80 else f"{self.text[:77]}...")

@@ -1,13 +1,14 @@
 """Frames (numpy, pandas, polars, Arrow) as one float64 matrix with names, and back."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import narwhals as nw
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["KINDS", "DataError", "Table", "from_matrix", "is_frame", "to_matrix"]
+__all__ = ["KINDS", "DataError", "Table", "from_matrix", "is_frame", "rows_as_given", "to_matrix"]
 
 Array = NDArray[np.float64]
 
@@ -37,6 +38,17 @@ class DataError(ValueError):
     def at(self, place: Callable[[int], str]) -> str:
         """The sentence with another way to say which row it is."""
         return self.what if self.row is None else f"{self.what}, {place(self.row)} {self.fault}"
+
+
+@contextmanager
+def rows_as_given(places: NDArray[np.int64]) -> Iterator[None]:
+    """Let what is wrong with one of some rows be said of its number in the table they were taken from, ``places``."""
+    try:
+        yield
+    except DataError as error:
+        if error.row is None:
+            raise
+        raise DataError(error.what, int(places[error.row]), error.fault) from None
 
 
 class Table(NamedTuple):
