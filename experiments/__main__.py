@@ -11,7 +11,7 @@ from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 
-from experiments import accuracy, figures, one_law, results, rows, runner
+from experiments import accuracy, figures, models, one_law, results, rows, runner
 from experiments.frame import BUDGETS, FULL, QUICK, Budget
 from experiments.results import TABLES
 from experiments.rows import Row
@@ -41,6 +41,22 @@ def main(argv: Sequence[str] | None = None, *, prog: str = "python -m experiment
     parser.add_argument("--page", type=Path, help="page of all results; results-<budget>.md in the folder by default")
     parser.add_argument("--seeds", type=int, help="seeds of every table, where the budget's own are not enough")
     parser.add_argument("--processes", type=int, help="processes to use; one per core by default")
+    parser.add_argument(
+        "--with",
+        dest="own",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="Python file whose list MODELS joins the tables of all models; may be given again",
+    )
+    parser.add_argument(
+        "--again",
+        action="append",
+        default=[],
+        metavar="MODEL",
+        help="throw the rows of this model away and do them anew; may be given again",
+    )
     parser.add_argument("--report", type=Path, help="make the tables and the page from these rows, and run nothing")
     arguments = parser.parse_args(argv)
     for name in arguments.names:
@@ -49,6 +65,11 @@ def main(argv: Sequence[str] | None = None, *, prog: str = "python -m experiment
     for name in ("seeds", "processes"):
         if (value := getattr(arguments, name)) is not None and value < 1:
             parser.error(f"--{name} {value}; give at least 1")
+    try:
+        for path in arguments.own:
+            models.include(path)
+    except ValueError as error:
+        parser.error(str(error))
     names = list(dict.fromkeys(n for name in arguments.names or ["all"] for n in GROUPS.get(name, [name])))
     chosen = [name for name in TABLES if name in names]
     folder: Path = arguments.output
@@ -64,7 +85,18 @@ def main(argv: Sequence[str] | None = None, *, prog: str = "python -m experiment
         for budget in budgets:
             write(chosen, found, budget, folder, arguments.page)
         return
-    found = runner.run(chosen, budget, folder / f"rows-{budget.name}.csv", processes=arguments.processes)
+    known = {job.model for name in chosen for job in import_module(f"experiments.{name}").jobs(budget)}
+    for model in arguments.again:
+        if model not in known:
+            parser.error(f"--again {model!r}: no experiment chosen has it; there are {', '.join(sorted(known))}")
+    found = runner.run(
+        chosen,
+        budget,
+        folder / f"rows-{budget.name}.csv",
+        processes=arguments.processes,
+        own=arguments.own,
+        again=arguments.again,
+    )
     wanted = [name.removeprefix("figure-") for name in names if name in FIGURES]
     for path in figures.run(folder, budget, found, wanted):
         print(path, flush=True)
@@ -82,7 +114,7 @@ def write(names: Sequence[str], found: list[Row], budget: Budget, folder: Path, 
         mine = [row for row in own if row.experiment == name]
         if mine:
             path = folder / f"{name}-{budget.name}.md"
-            path.write_text(import_module(f"experiments.{name}").report(mine) + "\n", encoding="utf-8")
+            path.write_text(results.section(name, mine, budget) + "\n", encoding="utf-8")
             print(path, flush=True)
     if names:
         print(results.write(own, budget, page or folder / f"results-{budget.name}.md", folder), flush=True)

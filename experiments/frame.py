@@ -159,6 +159,7 @@ class Model:
         own_epochs: Its number of epochs belongs to what it is, whatever the budget.
         by_task: ``make`` takes the task first.
         tuned_as: The model whose search it shares, where nothing that is searched is different.
+        true_family_of: The law that its decoder is the true family of: it is shown there, and no rival.
         later: Rounds by which its seeds wait for those of others, where fits are long: a run that is stopped then has
             fewer seeds of it, and says so.
     """
@@ -171,6 +172,7 @@ class Model:
     own_epochs: bool = False
     by_task: bool = False
     tuned_as: str | None = None
+    true_family_of: str | None = None
     later: float = 0
 
     def tuned_in(self, task: Task, job: Job) -> Job | None:

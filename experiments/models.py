@@ -1,7 +1,10 @@
-"""Models of the tables, one line each."""
+"""Models of the tables, one line each; more come from files of others."""
 
+import runpy
 from collections.abc import Sequence
 from functools import partial
+from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from experiments.frame import Kind, Model, Synthetic, Task
@@ -28,7 +31,7 @@ from phvae.baselines.t3vae import T3VAE
 from phvae.baselines.tail_flow import LogTailTransformFlow, TailTransformFlow
 from phvae.baselines.xvae import XVAE, XVAEWithParetoMargins
 
-__all__ = ["COLUMN_MODELS", "OURS", "ROW_MODELS", "TABLE_MODELS", "TRUE_FAMILY", "TRUE_LAW", "model"]
+__all__ = ["COLUMN_MODELS", "OURS", "ROW_MODELS", "TABLE_MODELS", "TRUE_FAMILY", "TRUE_LAW", "include", "model"]
 
 
 def model(
@@ -40,6 +43,7 @@ def model(
     choices: Sequence[dict[str, float]] = (),
     own_epochs: bool = False,
     tuned_as: str | None = None,
+    true_family_of: str | None = None,
     later: float = 0,
     **settings: Any,
 ) -> Model:
@@ -52,10 +56,27 @@ def model(
         tuple(choices),
         own_epochs,
         tuned_as=tuned_as,
+        true_family_of=true_family_of,
         later=later,
     )
 
 
+def include(path: Path) -> None:
+    """Put the ``MODELS`` of a file into the tables of all models, in this process."""
+    if not path.is_file():
+        raise ValueError(f"--with {path}: there is no such file; give a Python file that has a list MODELS")
+    found = runpy.run_path(str(path), run_name=path.stem).get("MODELS")
+    if not isinstance(found, Sequence) or not all(isinstance(one, Model) for one in found):
+        raise ValueError(f"--with {path}: it has no MODELS; give a list of what experiments.models.model returns")
+    for name in WITH_ALL_MODELS:
+        table: dict[str, Model] = import_module(f"experiments.{name}").MODELS
+        if known := [one.name for one in found if one.name in table]:
+            raise ValueError(f"--with {path}: {known[0]!r} is in {name} already; give a name of its own")
+        table.update({one.name: one for one in found})
+
+
+# Experiments that have all models.
+WITH_ALL_MODELS = ("table1", "table2", "dependence")
 FAMILIES: dict[str, type[MaximumLikelihood]] = {
     "Weibull": WeibullFit,
     "Pareto": ParetoFit,
@@ -87,7 +108,7 @@ NEURAL = [
     model(StudentTVAE),
     model(T3VAE, name="t3-VAE", choices=T3_CHOICES),
     model(XVAE),
-    model(LogNormalVAE),
+    model(LogNormalVAE, true_family_of="Lognormal"),
     model(GammaVAE),
 ]
 # They are told to have power tails, which is what these tables ask for.

@@ -33,11 +33,23 @@ def write(found: Sequence[Row], budget: Budget, page: Path, figures: Path) -> Pa
     for name in TABLES:
         mine = [row for row in own if row.experiment == name]
         if mine:
-            parts.append(import_module(f"experiments.{name}").report(mine))
+            parts.append(section(name, mine, budget))
     parts.append(gallery(figures, page.parent))
     page.parent.mkdir(parents=True, exist_ok=True)
     page.write_text("\n\n".join(part for part in parts if part) + "\n", encoding="utf-8")
     return page
+
+
+def section(name: str, found: Sequence[Row], budget: Budget) -> str:
+    """The report of one experiment; below its heading, models without rows, and those of rows that it does not know."""
+    module = import_module(f"experiments.{name}")
+    planned, there = dict.fromkeys(job.model for job in module.jobs(budget)), {row.model for row in found}
+    heading, rest = module.report(found).split("\n\n", 1)
+    absent = "; ".join(model for model in planned if model not in there)
+    unknown = "; ".join(sorted(there - set(planned)))
+    notes = [f"Not run yet: {absent}."] if absent else []
+    notes += [f"Rows of models that are not shown, for want of `--with`: {unknown}."] if unknown else []
+    return "\n\n".join([heading, *notes, rest])
 
 
 def head(found: Sequence[Row], budget: Budget) -> str:
@@ -49,7 +61,8 @@ def head(found: Sequence[Row], budget: Budget) -> str:
 This page is made by `python -m experiments` from its result rows and from nothing else; the rows of the full run are
 `docs/results/rows-{FULL.name}.csv`. A run does one seed of everything before the next, goes on where it was stopped,
 and chooses no seed: fits finished so far, by seed, are {spread}. The column `seeds` says how many stand behind a row
-of a table, and `±` is the standard deviation over them."""
+of a table, and `±` is the standard deviation over them. Tables of real data are run from the files in the folder that
+`PHVAE_DATA` names. A `-` stands where nothing was run or printed, and N/A in a printed row is the paper's own."""
     if budget.quick:
         return text + "\n\nModels are hardly trained in a quick run: it says that everything runs, and nothing else."
     rates = " and ".join(f"{rate:g}" for rate in LEARNING_RATES)
@@ -96,7 +109,10 @@ def cost(found: Sequence[Row]) -> str:
             f"| {f'{sum(lost.values())} ({named})' if lost else 0} "
             f"| {total['diverged in search']:.0f} of {searches:.0f} |"
         )
-    return "\n".join(lines) if len(lines) > 4 else "Nothing was run."
+    absent = [name for name in TABLES if not any(row.experiment == name for row in found)]
+    if len(lines) > 4:
+        return "\n".join([*lines, *(["", f"Not run yet: {', '.join(absent)}."] if absent else [])])
+    return "Nothing was run."
 
 
 def gallery(figures: Path, beside: Path) -> str:

@@ -3,7 +3,7 @@
 import csv
 import io
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -41,9 +41,9 @@ def load(path: Path) -> list[Row]:
     return [row for row in rows if (row.budget, row.job) in complete]
 
 
-def mend(path: Path) -> list[Row]:
-    """The rows of a file; what a killed run left half written is taken out of it."""
-    rows = load(path)
+def mend(path: Path, *, without: Callable[[Row], bool] = lambda row: False) -> list[Row]:
+    """The rows of a file; what a killed run left half written is taken out of it, and rows that are to be done anew."""
+    rows = [row for row in load(path) if not without(row)]
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_suffix(".tmp")
     beside.write_text(",".join(Row._fields) + "\n" + text(rows), encoding="utf-8")

@@ -8,7 +8,7 @@ import multiprocessing
 import os
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from importlib import import_module
@@ -25,16 +25,39 @@ from experiments.rows import Row
 from phvae.metrics import MetricWarning
 from phvae.training import TrainingError
 
+# Without a terminal, a line for every so many fits.
+EVERY = 10
 
-def run(experiments: Sequence[str], budget: Budget, path: Path, *, processes: int | None = None) -> list[Row]:
+
+def run(
+    experiments: Sequence[str],
+    budget: Budget,
+    path: Path,
+    *,
+    processes: int | None = None,
+    own: Sequence[Path] = (),
+    again: Collection[str] = (),
+) -> list[Row]:
     """Do what the file does not hold yet, the first seed of everything first; returns all of its rows of this budget.
 
     A job that fails for another reason than divergence is named, and everything else is still done.
+
+    Args:
+        experiments: Names of modules.
+        budget: How much each fit may cost.
+        path: File of rows.
+        processes: One per core when omitted.
+        own: Files whose models are in the tables, too; they are included in this process already.
+        again: Models whose rows in these experiments are thrown away and done anew.
     """
     os.environ["OMP_NUM_THREADS"] = "1"  # read by the libraries of a worker when they are imported
-    known = [row for row in rows.mend(path) if row.budget == budget.name]
+
+    def stale(row: Row) -> bool:
+        return row.budget == budget.name and row.experiment in experiments and row.model in again
+
+    known = [row for row in rows.mend(path, without=stale) if row.budget == budget.name]
     jobs = [job for name in experiments for job in import_module(f"experiments.{name}").jobs(budget)]
-    return known + _work(jobs, known, budget, path, processes)
+    return known + _work(jobs, known, budget, path, processes, own)
 
 
 def tuned_in(job: Job) -> Job | None:
@@ -75,10 +98,14 @@ def execute(job: Job, budget: Budget, settings: Settings) -> dict[str, float]:
     return {**scores, rows.LAST: time.process_time() - began}
 
 
-def _work(jobs: Sequence[Job], known: list[Row], budget: Budget, path: Path, processes: int | None) -> list[Row]:
+def _work(
+    jobs: Sequence[Job], known: list[Row], budget: Budget, path: Path, processes: int | None, own: Sequence[Path]
+) -> list[Row]:
     done = {row.job for row in known}
     waiting = in_order(jobs, done, budget)
     found: list[Row] = []
+    if jobs:
+        print(f"{len(done.intersection(jobs))} fits found in {path}, {len(waiting)} to do", flush=True)
     if not waiting:
         return found
     chosen: dict[Job, Settings] = {job: {} for job in done}
@@ -90,14 +117,18 @@ def _work(jobs: Sequence[Job], known: list[Row], budget: Budget, path: Path, pro
         TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
         TimeRemainingColumn(), TextColumn("{task.fields[note]}"),
     )  # fmt: skip
-    diverged, workers = 0, processes or os.cpu_count() or 1
+    diverged, finished, total, workers = 0, 0, len(waiting), processes or os.cpu_count() or 1
     with (
         Progress(*columns, console=console, disable=not console.is_terminal) as bar,
         ProcessPoolExecutor(
-            workers, mp_context=multiprocessing.get_context("spawn"), initializer=_one_thread, max_tasks_per_child=200
+            workers,
+            mp_context=multiprocessing.get_context("spawn"),
+            initializer=_prepare,
+            initargs=(tuple(own),),
+            max_tasks_per_child=200,
         ) as pool,
     ):
-        task = bar.add_task("searching, fitting, scoring", total=len(waiting), note="")
+        task = bar.add_task("searching, fitting, scoring", total=total, note="")
         running: dict[Future[Any], Job] = {}
         while waiting or running:
             ready = (job for job, source in waiting.items() if source is None or source in chosen)
@@ -109,6 +140,9 @@ def _work(jobs: Sequence[Job], known: list[Row], budget: Budget, path: Path, pro
                 # fits go on with the values of the model itself where the search of its settings has failed
                 chosen[job] = {}
                 bar.advance(task)
+                finished += 1
+                if not console.is_terminal and (finished % EVERY == 0 or finished == total):
+                    console.print(f"{finished} of {total} done", highlight=False)
                 try:
                     scores = future.result()
                 except BrokenProcessPool:
@@ -126,7 +160,12 @@ def _work(jobs: Sequence[Job], known: list[Row], budget: Budget, path: Path, pro
     return found
 
 
-def _one_thread() -> None:
+def _prepare(own: Sequence[Path]) -> None:
+    """Make this process a worker: of one thread, and with the models of files of others."""
     import torch
 
+    from experiments.models import include
+
     torch.set_num_threads(1)
+    for path in own:
+        include(path)

@@ -65,13 +65,14 @@ def table(
         floors: Models set in italics: no fit, or one that is told the family.
     """
     lines = [f"| model | seeds | {' | '.join(columns)} |", "| --- |" + " --- |" * (1 + len(columns))]
-    diverged = []
+    diverged, shown = [], []
     for name in models:
         found = [summarise(rows, name, cell) for cell in columns.values()]
         if any(found):
             label = f"*{name}*" if name in floors else name
             behind = sorted({summary.seeds for summary in found if summary is not None})
             lines.append(f"| {label} | {_range(behind)} | {' | '.join(map(show, found))} |")
+            shown += [summary for summary in found if summary is not None]
         lost = {row.job for row in rows if row.model == name and row.metric == "diverged" and row.value > 0}
         lost = {job for job in lost if any((job.data, job.protocol) == cell[:2] for cell in columns.values())}
         if lost:
@@ -79,9 +80,9 @@ def table(
     for name, numbers in (printed or {}).items():
         lines.append(f"| {name}, as printed | | {' | '.join(map(show_printed, numbers))} |")
     seeds = {found.seeds for name in models for cell in columns.values() if (found := summarise(rows, name, cell))}
-    note = f"Mean ± standard deviation over {_span(seeds)}." if seeds else "Nothing was run."
+    note = _over(seeds) if seeds else "Nothing was run."
     note += f" Runs that diverged: {', '.join(diverged)}." if diverged else " No run diverged." if seeds else ""
-    return "\n".join([*lines, "", note])
+    return "\n".join([*lines, "", note + _explained(shown)])
 
 
 def show(found: Summary | None) -> str:
@@ -150,7 +151,7 @@ def standing(
         ours: Model that has to be ahead.
         rivals: Models it has to be ahead of.
         columns: Cell under each heading.
-        told: A rival per data set whose decoder is the true family there: shown, and no rival.
+        told: The data set of each rival whose decoder is the true family there: shown, and no rival.
     """
     found = []
     for heading, cell in columns.items():
@@ -164,7 +165,7 @@ def standing(
             if theirs is None or theirs.available == 0 or theirs.mean >= mine.mean:
                 continue
             shown = f"{rival} ({number(theirs.mean)})"
-            if (told or {}).get(cell.data) == rival:
+            if (told or {}).get(rival) == cell.data:
                 notes.append(f"behind {shown}, whose decoder is the true family")
             elif mine.mean - theirs.mean <= _error_of_difference(mine, theirs):
                 notes.append(f"level with {shown}")
@@ -219,8 +220,23 @@ def _error_of_difference(one: Summary, other: Summary) -> float:
     return math.hypot(*(0.0 if math.isnan(found.error) else found.error for found in (one, other)))
 
 
-def _span(numbers: set[int]) -> str:
-    return f"{_range(sorted(numbers))} seed" + ("" if max(numbers) == 1 else "s")
+def _over(seeds: set[int]) -> str:
+    """What the numbers of a table are, from how many seeds."""
+    if seeds == {1}:
+        return "Every number is that of one seed, which proves little."
+    alone = " A row of one seed has no ±, and proves little." if 1 in seeds else ""
+    return f"Mean ± standard deviation over {_range(sorted(seeds))} seeds.{alone}"
+
+
+def _explained(shown: Sequence[Summary]) -> str:
+    """What stands in the cells beside numbers, where it does."""
+    why = "the fit diverged, too few generated rows lie beyond the level, or the model has no such number"
+    texts = []
+    if part := next((found for found in shown if 0 < found.available < found.seeds), None):
+        texts.append(f"({part.available} of {part.seeds}): {part.available} of {part.seeds} seeds gave a number")
+    if any(not found.available for found in shown):
+        texts.append(f"{NOT_AVAILABLE}: no seed gave a number")
+    return f" {'; '.join(texts)}, where {why}." if texts else ""
 
 
 def _range(numbers: Sequence[int]) -> str:

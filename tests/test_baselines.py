@@ -8,24 +8,67 @@ import numpy as np
 import pytest
 import torch
 from scipy import stats
+from torch.distributions import AffineTransform, ExpTransform, SigmoidTransform, TransformedDistribution, Uniform
 
 from phvae.baselines.baseline import Baseline
-from phvae.baselines.decoder_families import GammaVAE, GaussianVAE, LogNormalVAE, MeanDecodedGaussianVAE, StudentTVAE
+from phvae.baselines.decoder_families import (
+    DecoderVAE,
+    GammaVAE,
+    GaussianVAE,
+    LogNormalVAE,
+    MeanDecodedGaussianVAE,
+    StudentTVAE,
+)
 from phvae.baselines.phase_type import IndependentPhaseTypeVAEs, PaperPhaseTypeVAE, PhaseTypeVAE
 from phvae.baselines.search import search
 from phvae.baselines.t3vae import T3VAE
 from phvae.baselines.tail_flow import LogTailTransformFlow, TailTransformFlow
 from phvae.baselines.xvae import XVAE, XVAEWithParetoMargins
+from phvae.decoders import Decoder
+from phvae.distributions.located import Located
 from phvae.estimator import PHVAE
 from phvae.settings import resolve
 from phvae.training import TrainingError
 
 SMALL = {"latent_dim": 2, "hidden": (16,), "epochs": 4}
+
+
+class LogLogisticDecoder(Decoder):
+    """A family as users write it: a law of torch, with neither mean nor tails in logs."""
+
+    def __init__(self, latent_dim, *, origin, scale, **settings):
+        super().__init__(latent_dim, origin=origin, scale=scale, n_outputs=2, **settings)
+
+    def start_outputs(self, u):
+        logs = np.log(u)
+        return logs.mean(), np.log(logs.std() * 3**0.5 / np.pi)
+
+    def _columns(self, outputs, origin, scale):
+        place, log_spread = outputs.double().unbind(-1)
+        logit, stretch = SigmoidTransform().inv, AffineTransform(place + scale.log(), log_spread.exp())
+        law = TransformedDistribution(
+            Uniform(torch.zeros_like(place), 1.0, validate_args=False), [logit, stretch, ExpTransform()], False
+        )
+        return Located(law, origin, validate_args=False)
+
+
+class BareDecoder(LogLogisticDecoder):
+    """The least that a class has to take."""
+
+    def __init__(self, latent_dim, *, origin, scale, generator=None):
+        super().__init__(latent_dim, origin=origin, scale=scale, generator=generator)
+
+
+def log_logistic(**settings):
+    return DecoderVAE(LogLogisticDecoder, **settings)
+
+
 FAMILIES = {
     "Gaussian": functools.partial(GaussianVAE, **SMALL),
     "Student": functools.partial(StudentTVAE, **SMALL),
     "lognormal": functools.partial(LogNormalVAE, **SMALL),
     "gamma": functools.partial(GammaVAE, **SMALL),
+    "log-logistic of torch": functools.partial(log_logistic, **SMALL),
 }
 NEURAL = FAMILIES | {
     "t3": functools.partial(T3VAE, degrees=9, spread=1.0, **SMALL),
@@ -124,6 +167,23 @@ def test_zeros_are_atoms():
         # four epochs move the share a little
         assert 0.15 < share < 0.35
         assert not (drawn[:, 0] == 0).any()
+
+
+def test_a_decoder_of_the_least_arguments_is_a_baseline():
+    x = rows()
+    bare = DecoderVAE(BareDecoder, latent_dim=2, epochs=2)
+    assert bare.name == "Bare-VAE"
+    assert DecoderVAE(BareDecoder, name="mine").name == "mine"
+    # what it does not take has the values it has elsewhere
+    full = DecoderVAE(LogLogisticDecoder, latent_dim=2, epochs=2)
+    assert np.array_equal(bare.fit(x).sample(20, seed=0), full.fit(x).sample(20, seed=0))
+    with pytest.raises(ValueError, match=r"hidden = \(16,\): BareDecoder does not take it; give the class an argument"):
+        DecoderVAE(BareDecoder, **SMALL)
+    x[::4, 1] = 0
+    with pytest.raises(
+        ValueError, match=r"x\[:, 1\] has 2[0-9.]+% zeros, and BareDecoder takes no zero_share; give the"
+    ):
+        bare.fit(x)
 
 
 def test_positive_families_give_positive_rows_and_the_others_do_not():

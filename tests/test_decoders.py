@@ -2,8 +2,10 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
+from scipy import stats
 from torch.func import functional_call
 
 from phvae.decoders import GammaDecoder, GaussianDecoder, LogNormalDecoder, PhaseTypeDecoder, StudentTDecoder
@@ -68,7 +70,13 @@ def test_a_law_of_the_columns_with_batch_and_event_shape(family):
         assert log_prob.dtype == torch.float64
         assert torch.allclose(log_prob, law.base_dist.log_prob(x if shape else x[0]).sum(-1))
         assert law.base_dist.sample((), generator=seeded()).shape == (*shape, 3)
-    assert not bool(law.has_rsample) or family in (PhaseTypeDecoder, GaussianDecoder, LogNormalDecoder)
+        if law.has_rsample:
+            draws = law.rsample((2,))
+            assert draws.shape == (2, *shape, 3)
+            assert draws.requires_grad
+        else:
+            with pytest.raises(NotImplementedError, match="carry no gradients; use sample"):
+                law.base_dist.rsample()
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -149,6 +157,35 @@ def test_the_start_of_the_classical_families(family, parameters, names):
     law = decoder(torch.zeros(1, 2)).base_dist
     law = getattr(law, "base", law)
     assert [float(getattr(law, name).detach()) for name in names] == pytest.approx(list(parameters), rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("family", "parameters"),
+    [
+        (GaussianDecoder, lambda u: stats.norm.fit(u)),
+        (LogNormalDecoder, lambda u: stats.norm.fit(np.log(u))),
+        (GammaDecoder, lambda u: (stats.gamma.fit(u, floc=0)[0], 1 / stats.gamma.fit(u, floc=0)[2])),
+        # median and quartile range of the law are those of the rows
+        (
+            StudentTDecoder,
+            lambda u: (np.median(u), stats.iqr(u) / (2 * stats.t.ppf(0.75, 3)), 3),
+        ),
+    ],
+)
+def test_a_start_from_rows_is_a_fit_to_each_column(family, parameters):
+    columns = [np.random.default_rng(j).gamma(0.7 + j, size=2000) for j in range(2)]
+    units = {"origin": [0.0, 0.0], "scale": [1.0, 1.0], "zero_share": [0.0, 0.5]}
+    found, expected = family(2, **units), family(2, **units)
+    found.start_from(columns)
+    expected.set_start(*np.transpose([parameters(u) for u in columns]))
+    assert torch.allclose(found.network.head.bias, expected.network.head.bias, rtol=1e-4, atol=1e-5)
+
+
+def test_a_family_that_says_no_start_keeps_that_of_its_constructor():
+    decoder = built(PhaseTypeDecoder)
+    before = decoder.network.head.bias.clone()
+    decoder.start_from([np.ones(3)] * 3)
+    assert torch.equal(decoder.network.head.bias, before)
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -262,7 +262,93 @@ def test_cells_say_how_many_seeds_gave_a_number():
     assert "| PH-VAE, as printed | | N/A |" in page
     assert "never run" not in page
     assert "Runs that diverged: true law 1." in page
-    assert "over 4 seeds" in page
+    assert "Mean ± standard deviation over 4 seeds. Runs" in page
+    assert "(2 of 4): 2 of 4 seeds gave a number, where the fit diverged" in page
+
+
+def test_one_seed_has_no_deviation_and_the_table_says_so():
+    cell = Cell("Pareto", "redrawn", "KS_tail")
+    found = [*job_rows(KS_tail=0.1), *job_rows(JOB._replace(model="lost"), diverged=1.0)]
+    page = tables.table(found, ["true law", "lost"], {"KS": cell})
+    assert "±" not in page
+    assert "Every number is that of one seed, which proves little. Runs that diverged: lost 1." in page
+    assert "N/A: no seed gave a number, where the fit diverged" in page
+    found += job_rows(seed=1, KS_tail=0.2)
+    page = tables.table(found, ["true law", "lost"], {"KS": cell})
+    assert "over 1 to 2 seeds. A row of one seed has no ±, and proves little." in page
+
+
+def test_the_first_table_says_what_it_measures_on_which_laws():
+    text = table1.introduction()
+    for words in ("Kolmogorov-Smirnov", "relative error", "exp(-x^0.8)", "x^-2.4", "N(0, 1.5²)", "(1 + x^1.5)^-0.8"):
+        assert words in text
+    assert all(f"- {law}: " in text for law in PAPER_LAWS)
+    assert table1.introduction() in table1.report([])
+    # every law has scale 1, as the introduction has it
+    assert {getattr(law, "scale", 1.0) for law in PAPER_LAWS.values()} == {1.0}
+
+
+# models from outside
+
+
+def models_of_the_page():
+    """The file of a user's own models, as the page for researchers shows it."""
+    page = Path(__file__).parents[1] / "docs" / "howto" / "researcher.md"
+    [code] = [b for b in page.read_text(encoding="utf-8").split("```python\n") if b.startswith("# mine.py")]
+    return code.split("```")[0]
+
+
+@pytest.fixture
+def restored(monkeypatch):
+    for module in (table1, table2, dependence):
+        monkeypatch.setattr(module, "MODELS", dict(module.MODELS))
+
+
+@pytest.mark.usefixtures("restored")
+def test_one_class_and_one_line_in_a_file_of_ones_own_are_a_row_of_the_table(tmp_path, monkeypatch, capsys):
+    path = tmp_path / "mine.py"
+    path.write_text(models_of_the_page(), encoding="utf-8")
+    mine = Job("table1", "Weibull", "redrawn", 0, "Weibull-VAE")
+    monkeypatch.setattr(table1, "jobs", lambda budget: [JOB, mine] if mine.model in table1.MODELS else [JOB])
+    rows.mend(tmp_path / "rows-quick.csv")
+    rows.append(tmp_path / "rows-quick.csv", job_rows(KS_tail=0.1))
+    command = ["table1", "--quick", "--output", str(tmp_path), "--processes", "1"]
+    # a worker is a process of its own: it has read the file, too
+    main([*command, "--with", str(path)])
+    said = capsys.readouterr()
+    assert f"1 fits found in {tmp_path / 'rows-quick.csv'}, 1 to do" in said.out
+    assert "1 of 1 done" in said.err
+    page = (tmp_path / "table1-quick.md").read_text()
+    assert "| Weibull-VAE | 1 | 0." in page
+    assert "Weibull-VAE is the true family on Weibull" in page
+    # its rows are kept, until they are asked for anew
+    started = []
+    monkeypatch.setattr(runner, "_work", lambda jobs, known, *_: started.append({row.job for row in known}) or [])
+    main([*command])
+    main([*command, "--again", "Weibull-VAE"])
+    main([*command])
+    assert started == [{JOB, mine}, {JOB}, {JOB}]
+
+
+@pytest.mark.usefixtures("restored")
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (None, "there is no such file; give a Python file"),
+        ("MODELS = 3", "it has no MODELS; give a list of what experiments.models.model returns"),
+        (
+            "from experiments.models import OURS\nMODELS = [OURS]",
+            "'PH-VAE' is in table1 already; give a name of its own",
+        ),
+    ],
+)
+def test_a_file_without_new_models_is_refused(text, message, tmp_path, capsys):
+    path = tmp_path / "mine.py"
+    if text is not None:
+        path.write_text(text, encoding="utf-8")
+    with pytest.raises(SystemExit):
+        main(["table1", "--with", str(path), "--output", str(tmp_path)])
+    assert message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -293,7 +379,7 @@ def test_a_missed_target_is_said():
     assert (behind.outcome, behind.text) == ("missed", "0.102, behind rival (0.052)")
     [ahead] = tables.standing(found, "rival", ["true law"], {"KS": cell})
     assert (ahead.outcome, ahead.text) == ("met", "0.052, ahead of all of them")
-    [excused] = tables.standing(found, "true law", ["rival"], {"KS": cell}, told={"Pareto": "rival"})
+    [excused] = tables.standing(found, "true law", ["rival"], {"KS": cell}, told={"rival": "Pareto"})
     assert (excused.outcome, excused.text) == ("met", "0.102, behind rival (0.052), whose decoder is the true family")
     [missed] = tables.against_paper(found, "true law", {"KS": (cell, Printed(0.05))})
     assert (missed.outcome, missed.text) == ("missed", "0.102 against 0.050 printed")
@@ -330,6 +416,11 @@ def test_the_page_is_made_from_rows_alone_and_says_what_was_missed(tmp_path):
     assert "| PH-VAE | 2 | - | 0.020 ± 0 |" in text
     assert (tmp_path / "table1-quick.md").exists()
     assert not (tmp_path / "table2-quick.md").exists()
+    # what is not there yet is named
+    assert "Not run yet: table2, dependence, ablation, timing, limitations." in text
+    [absent] = [line for line in text.splitlines() if line.startswith("Not run yet: PH-VAE, paper's configuration")]
+    assert "true law" in absent
+    assert "Gamma-VAE" not in absent
 
 
 @pytest.mark.parametrize(
@@ -337,6 +428,7 @@ def test_the_page_is_made_from_rows_alone_and_says_what_was_missed(tmp_path):
     [
         (["table3"], "no experiment 'table3'; there are all, tables, figures, table1"),
         (["--seeds", "0"], "--seeds 0; give at least 1"),
+        (["table1", "--again", "PHVAE"], "--again 'PHVAE': no experiment chosen has it; there are Gamma-VAE"),
         (["--report", "nowhere.csv"], "--report nowhere.csv: there is no such file"),
     ],
 )

@@ -1,56 +1,81 @@
 """Variational autoencoders that differ from `PHVAE` in the family of the decoder alone.
 
-Prior ``N(0, I)``, posterior ``N(μ(x), diag σ²(x))``, and given ``z`` independent columns of one classical family, whose
-parameters are outputs of a network. Every family starts at a law of each column's own size. A column with exact zeros
-has an atom there, as it has in `PHVAE`; none of these families could be fitted to such a column otherwise.
+Prior ``N(0, I)``, posterior ``N(μ(x), diag σ²(x))``, and given ``z`` independent columns of one family, whose
+parameters are outputs of a network. `DecoderVAE` is that for any decoder, the others are it with a name. A column with
+exact zeros has an atom there, as it has in `PHVAE`; few families could be fitted to such a column otherwise.
 """
 
-from abc import abstractmethod
-from typing import ClassVar, Self
+import inspect
+from typing import Any, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy import special, stats
 from torch import Tensor
 
+from phvae import defaults
 from phvae.baselines.neural import BLOCK, NeuralBaseline
-from phvae.decoders import GammaDecoder, GaussianDecoder, LogNormalDecoder, StudentTDecoder
+from phvae.decoders import Decoder, GammaDecoder, GaussianDecoder, LogNormalDecoder, StudentTDecoder
 from phvae.preprocessing import PositiveScaler
 from phvae.priors import StandardNormal
 from phvae.vae import VAE
 
-__all__ = ["GammaVAE", "GaussianVAE", "LogNormalVAE", "MeanDecodedGaussianVAE", "StudentTVAE"]
+__all__ = ["DecoderVAE", "GammaVAE", "GaussianVAE", "LogNormalVAE", "MeanDecodedGaussianVAE", "StudentTVAE"]
 
 Array = NDArray[np.float64]
-Family = GammaDecoder | GaussianDecoder | LogNormalDecoder | StudentTDecoder
 
 
-class _FamilyVAE(NeuralBaseline):
+class DecoderVAE(NeuralBaseline):
+    """The VAE of any `Decoder`: a class with the arguments ``latent_dim``, ``origin``, ``scale`` and ``generator``.
+
+    ``hidden`` and ``zero_share`` reach the classes that take them; one that takes no ``zero_share`` cannot be fitted to
+    columns with exact zeros. Every column starts where `Decoder.start_outputs` says.
+
+    Args:
+        decoder: The class, not an object of it.
+        name: Label in tables; the name of the class with ``-VAE`` for ``Decoder`` when omitted.
+        settings: As for `NeuralBaseline`.
+
+    >>> x = np.random.default_rng(0).gamma(2.0, size=(100, 1))
+    >>> model = DecoderVAE(GammaDecoder, epochs=1).fit(x)
+    >>> model.name, model.sample(5, seed=0).shape
+    ('Gamma-VAE', (5, 1))
+    """
+
     model_: VAE
-    decoder: ClassVar[type[Family]]
 
-    @staticmethod
-    @abstractmethod
-    def _start(u: Array) -> tuple[float, ...]:
-        """Parameters of the family for one column of positive scaled values."""
+    def __init__(self, decoder: type[Decoder], *, name: str | None = None, **settings: Any) -> None:
+        self.decoder = decoder
+        self.name = name or f"{decoder.__name__.removesuffix('Decoder')}-VAE"
+        super().__init__(**settings)
+        if tuple(self.hidden) != defaults.HIDDEN and not self._takes("hidden"):
+            raise ValueError(f"hidden = {self.hidden!r}: {decoder.__name__} does not take it; {_pass_on('hidden')}")
+
+    def _takes(self, argument: str) -> bool:
+        parameters = inspect.signature(self.decoder).parameters
+        return argument in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values())
 
     def _model(self, x: Array, scaler: PositiveScaler, latent_dim: int, generator: torch.Generator) -> VAE:
+        if scaler.zero_share_.any() and not self._takes("zero_share"):
+            column = int(scaler.zero_share_.argmax())
+            raise ValueError(
+                f"x[:, {column}] has {scaler.zero_share_[column]:.1%} zeros, and {self.decoder.__name__} takes no "
+                f"zero_share; {_pass_on('zero_share')}"
+            )
         encoder = self._encoder(x, scaler, latent_dim, generator)
-        decoder = self.decoder(
-            latent_dim,
-            origin=torch.from_numpy(scaler.origin_),
-            scale=torch.from_numpy(scaler.scale_),
-            hidden=self.hidden,
-            zero_share=torch.from_numpy(scaler.zero_share_),
-            generator=generator,
-        )
-        starts = [self._start(column[column > 0]) for column in scaler.transform(x).T]
-        decoder.set_start(*torch.tensor(starts, dtype=torch.float64).T)
+        optional = {"hidden": self.hidden, "zero_share": torch.from_numpy(scaler.zero_share_)}
+        arguments: dict[str, Any] = {
+            "origin": torch.from_numpy(scaler.origin_),
+            "scale": torch.from_numpy(scaler.scale_),
+            "generator": generator,
+            **{name: value for name, value in optional.items() if self._takes(name)},
+        }
+        decoder = self.decoder(latent_dim, **arguments)
+        decoder.start_from([column[column > 0] for column in scaler.transform(x).T])
         return VAE(encoder, decoder, StandardNormal(latent_dim))
 
 
-class GaussianVAE(_FamilyVAE):
+class GaussianVAE(DecoderVAE):
     """Gaussian decoder ``N(μ_j(z), σ_j²(z))`` with learned variances; new rows are draws from it.
 
     Kingma, Welling, "Auto-encoding variational Bayes" (2014). Its authors have no assumption on the data but that they
@@ -58,12 +83,9 @@ class GaussianVAE(_FamilyVAE):
     """
 
     name = "Gaussian VAE, sampled"
-    decoder = GaussianDecoder
 
-    @staticmethod
-    def _start(u: Array) -> tuple[float, float]:
-        """Mean and standard deviation."""
-        return float(u.mean()), float(u.std())
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(GaussianDecoder, name=self.name, **settings)
 
     def mean_decoded(self) -> "MeanDecodedGaussianVAE":
         """The same fitted model with means for new rows; nothing is trained again."""
@@ -97,7 +119,7 @@ class MeanDecodedGaussianVAE(GaussianVAE):
         return means
 
 
-class StudentTVAE(_FamilyVAE):
+class StudentTVAE(DecoderVAE):
     """Student decoder with location, scale and degrees of freedom of every column given by ``z``.
 
     Takahashi, Iwata, Yamanaka, Yamada, Yagi, "Student-t variational autoencoder for robust density estimation" (2018).
@@ -105,43 +127,28 @@ class StudentTVAE(_FamilyVAE):
     """
 
     name = "Student-t VAE"
-    decoder = StudentTDecoder
-    DEGREES = 3.0
 
-    @classmethod
-    def _start(cls, u: Array) -> tuple[float, float, float]:
-        """Median, and the scale with the interquartile range of the column at three degrees of freedom."""
-        lower, middle, upper = np.quantile(u, [0.25, 0.5, 0.75])
-        return float(middle), float((upper - lower) / 2 / stats.t(cls.DEGREES).ppf(0.75)), cls.DEGREES
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(StudentTDecoder, name=self.name, **settings)
 
 
-class LogNormalVAE(_FamilyVAE):
+class LogNormalVAE(DecoderVAE):
     """Lognormal decoder ``log X_j ~ N(μ_j(z), σ_j²(z))``: for positive data."""
 
     name = "LogNormal-VAE"
-    decoder = LogNormalDecoder
 
-    @staticmethod
-    def _start(u: Array) -> tuple[float, float]:
-        """Mean and standard deviation of the logarithms."""
-        logs = np.log(u)
-        return float(logs.mean()), float(logs.std())
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(LogNormalDecoder, name=self.name, **settings)
 
 
-class GammaVAE(_FamilyVAE):
+class GammaVAE(DecoderVAE):
     """Gamma decoder with shape and rate of every column given by ``z``: for positive data."""
 
     name = "Gamma-VAE"
-    decoder = GammaDecoder
 
-    @staticmethod
-    def _start(u: Array) -> tuple[float, float]:
-        """Shape and rate of maximum likelihood, from ``log k - ψ(k) = log mean(u) - mean(log u)``."""
-        gap = float(np.log(u.mean()) - np.log(u).mean())
-        shape = (3 - gap + np.sqrt((3 - gap) ** 2 + 24 * gap)) / (12 * gap)
-        for _ in range(4):
-            # Newton steps in 1 / shape
-            residual = np.log(shape) - special.digamma(shape) - gap
-            slope = shape**2 * (1 / shape - special.polygamma(1, shape))
-            shape = 1 / (1 / shape + residual / slope)
-        return float(shape), float(shape / u.mean())
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(GammaDecoder, name=self.name, **settings)
+
+
+def _pass_on(argument: str) -> str:
+    return f"give the class an argument {argument} and pass it on to Decoder"

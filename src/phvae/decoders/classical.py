@@ -4,7 +4,10 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from typing import ClassVar
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
+from scipy import special
 from torch import Tensor
 
 from phvae import defaults
@@ -17,6 +20,10 @@ __all__ = ["GammaDecoder", "GaussianDecoder", "LogNormalDecoder", "StudentTDecod
 
 # Bounds of every log-parameter, in scaled units; the same as for the encoder's log-variance.
 LOG_BOUNDS = (-30.0, 20.0)
+# Degrees of freedom at which a Student law starts.
+DEGREES = 3.0
+
+Array = NDArray[np.float64]
 
 
 class _ClassicalDecoder(Decoder):
@@ -53,6 +60,16 @@ class _ClassicalDecoder(Decoder):
     def _as_outputs(*parameters: Tensor) -> Tensor:
         """Outputs of the network, on the last axis, that stand for these parameters."""
 
+    @staticmethod
+    @abstractmethod
+    def _estimate(u: Array) -> tuple[float, ...]:
+        """Parameters for a column of positive scaled values: the arguments of `set_start`."""
+
+    def start_outputs(self, u: Array) -> list[float]:
+        """Outputs that stand for the estimates of the parameters from a column of positive scaled values."""
+        outputs: list[float] = self._as_outputs(*torch.tensor(self._estimate(u), dtype=torch.float64)).tolist()
+        return outputs
+
     def set_start(self, *parameters: Numbers) -> None:
         """Make these, in scaled units, the parameters at zero head weights.
 
@@ -66,6 +83,11 @@ class GaussianDecoder(_ClassicalDecoder):
     """Gaussian law per column: mean and standard deviation. The origin is a location like any other."""
 
     START = (1.0, 2.0)
+
+    @staticmethod
+    def _estimate(u: Array) -> tuple[float, float]:
+        """Mean and standard deviation."""
+        return float(u.mean()), float(u.std())
 
     @staticmethod
     def _as_outputs(*parameters: Tensor) -> Tensor:
@@ -84,6 +106,12 @@ class LogNormalDecoder(_ClassicalDecoder):
     START = (0.0, 1.5)
 
     @staticmethod
+    def _estimate(u: Array) -> tuple[float, float]:
+        """Mean and standard deviation of the logarithms."""
+        logs = np.log(u)
+        return float(logs.mean()), float(logs.std())
+
+    @staticmethod
     def _as_outputs(*parameters: Tensor) -> Tensor:
         mean, deviation = parameters
         return torch.stack(torch.broadcast_tensors(mean, 2 * deviation.log()), -1)
@@ -100,6 +128,18 @@ class GammaDecoder(_ClassicalDecoder):
     START = (1.0, 0.5)
 
     @staticmethod
+    def _estimate(u: Array) -> tuple[float, float]:
+        """Shape and rate of maximum likelihood, from ``log k - ψ(k) = log mean(u) - mean(log u)``."""
+        gap = float(np.log(u.mean()) - np.log(u).mean())
+        shape = (3 - gap + np.sqrt((3 - gap) ** 2 + 24 * gap)) / (12 * gap)
+        for _ in range(4):
+            # Newton steps in 1 / shape
+            residual = np.log(shape) - special.digamma(shape) - gap
+            slope = shape**2 * (1 / shape - special.polygamma(1, shape))
+            shape = 1 / (1 / shape + residual / slope)
+        return float(shape), float(shape / u.mean())
+
+    @staticmethod
     def _as_outputs(*parameters: Tensor) -> Tensor:
         shape, rate = parameters
         return torch.stack(torch.broadcast_tensors(shape.log(), rate.log()), -1)
@@ -112,7 +152,13 @@ class GammaDecoder(_ClassicalDecoder):
 class StudentTDecoder(_ClassicalDecoder):
     """Student law per column: location, scale, degrees of freedom. The origin is a location like any other."""
 
-    START = (1.0, 1.0, 3.0)
+    START = (1.0, 1.0, DEGREES)
+
+    @staticmethod
+    def _estimate(u: Array) -> tuple[float, float, float]:
+        """Median, and the scale with the interquartile range of the column at three degrees of freedom."""
+        lower, middle, upper = np.quantile(u, [0.25, 0.5, 0.75])
+        return float(middle), float((upper - lower) / 2 / special.stdtrit(DEGREES, 0.75)), DEGREES
 
     @staticmethod
     def _as_outputs(*parameters: Tensor) -> Tensor:

@@ -3,7 +3,9 @@
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.distributions import Independent
 
@@ -90,6 +92,33 @@ class Decoder(nn.Module, ABC):
         """Move the log odds of an exact zero, at every latent point, as these shares ``(D,)`` move."""
         with torch.no_grad():
             self._bias()[:, -1] += torch.where(self.has_atom, after.logit() - before.logit(), 0.0)
+
+    def start_outputs(self, u: NDArray[np.float64]) -> Sequence[float] | None:
+        """Outputs, ``n_outputs`` of them, at which a column of these scaled values starts; a family may say some.
+
+        Args:
+            u: Positive values ``(x - origin) / scale`` of the column.
+
+        Returns:
+            By default None: the column starts where the constructor has put it.
+        """
+        return None
+
+    def start_from(self, columns: Sequence[NDArray[np.float64]]) -> None:
+        """Make the `start_outputs` of each column's scaled values the outputs at zero head weights.
+
+        >>> from phvae.decoders import LogNormalDecoder
+        >>> decoder = LogNormalDecoder(0, origin=[0.0], scale=[1.0])
+        >>> decoder.start_from([np.exp([-2.0, 4.0])])
+        >>> law = decoder(torch.zeros(0)).base_dist.base
+        >>> round(float(law.loc), 6), round(float(law.scale), 6)
+        (1.0, 3.0)
+        """
+        starts = [self.start_outputs(u) for u in columns]
+        with torch.no_grad():
+            for bias, start in zip(self._bias(), starts, strict=True):
+                if start is not None:
+                    bias[: self.n_outputs] = torch.as_tensor(start, dtype=torch.float64)
 
     def _start_at(self, outputs: Tensor, first: int = 0) -> None:
         with torch.no_grad():

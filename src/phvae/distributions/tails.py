@@ -16,6 +16,11 @@ from phvae.distributions.intervals import log_interval_by_tails
 class TailedLaw(Distribution):
     """A law of one real variable known by its log density, log survival and log cdf; results are float64.
 
+    To provide: `log_prob`, `log_sf`, `log_cdf`, `icdf`, `isf`, `mean_excess`, ``_draw``, and ``mean``, ``variance`` and
+    ``expand`` as in torch; the rest follows. Optional: `log_excess`, which layers and totals ask for, `rsample` with
+    ``has_rsample``, and `log_interval` and `typical`, where they have a better form than the one here.
+    ``tail_index`` is for laws that bend a chain's time, which `TimeTransformed` asks it of.
+
     With ``validate_args=False`` nothing is checked and a value that is missing gives NaN.
     """
 
@@ -133,5 +138,11 @@ def drawn(law: Any, shape: torch.Size | tuple[int, ...] = (), generator: torch.G
 
 
 def typical(law: Distribution) -> Tensor:
-    """A point of finite density inside a law."""
-    return law.typical if isinstance(law, TailedLaw) else law.mean
+    """A point of finite density inside a law; of one of torch its median, and the mean where torch has no quantiles."""
+    if isinstance(law, TailedLaw):
+        return law.typical
+    try:
+        median: Tensor = law.icdf(torch.tensor(0.5))
+    except NotImplementedError:
+        return law.mean
+    return median
