@@ -55,6 +55,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("pages", nargs="+", type=Path, metavar="PAGE")
     warnings.simplefilter("error")
+    sys.path.append(str(Path(__file__).resolve().parents[1]))  # pages import the experiments
     pd.set_option("display.width", WIDTH, "display.max_columns", 20)
     for page in [path.resolve() for path in parser.parse_args().pages]:
         text = page.read_text(encoding="utf-8")
