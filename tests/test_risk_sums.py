@@ -337,3 +337,15 @@ def test_a_bad_question_about_a_sum_is_one_clear_sentence(ask, message):
     with pytest.raises(ValueError, match=message) as error:
         ask(model(latent_dim=0))
     assert "\n" not in str(error.value)
+
+
+def test_a_sum_beyond_all_that_its_columns_can_have_shown_is_extrapolated():
+    fitted = model(latent_dim=0)
+    largest = [record.largest for record in fitted.tail_record_.columns]
+    total = fitted.sum([0, 1], [1, 2])
+    # with so many rows that none of these answers is rare by their number
+    fitted.settings_ = fitted.settings_ | {"n_rows": 10**30}
+    bound = largest[0] + 2 * largest[1]
+    flags = fitted.sum([0, 1], [1, 2]).sf([0.5 * bound, 0.999 * bound, 1.001 * bound])["extrapolated"]
+    assert flags.tolist() == [False, False, True]
+    assert repr(total) == "SumOfColumns(x0 + 2 x1)"
