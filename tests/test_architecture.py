@@ -34,7 +34,7 @@ ORDER = [
     {"objective"},
     {"launched", "adam"},
     {"training"},
-    {"assembly"},
+    {"assembly", "fitted"},
     {"risk", "persistence", "tail_index", "observing"},
     {"blocks", "streaming", "in_memory", "inspection"},
     {"cluster", "conditioning", "each_row"},

@@ -10,6 +10,7 @@ from training_run import model, rows, same, weights_of
 import phvae.training
 from phvae import modelfile
 from phvae.adam import FusedAdam
+from phvae.batches import stream
 from phvae.decoders import PhaseTypeDecoder
 from phvae.priors import StandardNormal
 from phvae.training import TrainingError, train
@@ -101,7 +102,7 @@ def test_a_loss_that_is_not_finite_names_its_rows_and_undoes_what_was_launched_a
             return result
 
     monkeypatch.setattr("phvae.training.FusedAdam", Watched)
-    order = torch.randperm(300, generator=phvae.training._stream("cpu", 4, "order", 0)).tolist()
+    order = torch.randperm(300, generator=stream("cpu", 4, "order", 0)).tolist()
     first = min((17, 203), key=order.index)
     batch = order.index(first) // 32
     trained = model()

@@ -13,8 +13,7 @@ from torch import Tensor, nn
 from phvae import checkpoint as checkpoints
 from phvae import defaults, distributed
 from phvae.adam import FusedAdam
-from phvae.batches import Batch, RowsInMemory, RowSource
-from phvae.batches import stream as _stream
+from phvae.batches import Batch, RowsInMemory, RowSource, stream
 from phvae.checkpoint import Place, Position
 from phvae.history import EpochRecord, History
 from phvae.interrupt import undivided
@@ -179,7 +178,7 @@ def train(
         started = time.monotonic()
         for group in optimiser.param_groups:
             group["lr"] = group["factor"] * rate_at(position.step)
-        means = means_of(batch, generator=_stream(device, seed, "noise", position.step), penalty=rough)
+        means = means_of(batch, generator=stream(device, seed, "noise", position.step), penalty=rough)
         loss = beta * warmth_at(position.step) * means.kl - means.log_likelihood
         if rough:
             loss = loss + penalties @ means.roughness
@@ -188,7 +187,7 @@ def train(
         norm = hold_back(optimiser, clip_norm)
         numbers = _numbers((loss, norm, means.log_likelihood, means.kl), world)
         if not all(map(math.isfinite, numbers)):
-            noise = _stream(device, seed, "noise", position.step)
+            noise = stream(device, seed, "noise", position.step)
             raise TrainingError(_complaint(model, batch, noise, position))
         with changes:
             optimiser.advance()
@@ -209,7 +208,7 @@ def train(
             seconds = (time.monotonic() - started) / max(1, len(found))
             for numbers in found:
                 if not all(map(math.isfinite, numbers)):
-                    noise = _stream(device, seed, "noise", position.step)
+                    noise = stream(device, seed, "noise", position.step)
                     raise TrainingError(_complaint(model, steps.batch(position.batch), noise, position))
                 position.advance(steps.size(position.batch), log_likelihood=numbers[2], kl=numbers[3], seconds=seconds)
         if found and bar.due:
@@ -226,7 +225,7 @@ def train(
         try:
             for step in left:
                 with changes:
-                    steps.launch(_stream("cpu", seed, "noise", step).initial_seed())
+                    steps.launch(stream("cpu", seed, "noise", step).initial_seed())
                 if time.monotonic() - written >= checkpoint_seconds or bar.due:
                     settle(steps, started)
                     started = time.monotonic()
@@ -341,7 +340,7 @@ def _held_out_elbo(
         if chunk % size == rank:
             rows = slice(first, first + at_once)
             # the first chunk has the key of old
-            noise = _stream(values.device, seed, "held out", epoch, *([chunk] if chunk else []))
+            noise = stream(values.device, seed, "held out", epoch, *([chunk] if chunk else []))
             values[rows] = model.elbo(validation[rows], generator=noise)
     if world is not None:
         values = world.mean(values) * size

@@ -46,7 +46,7 @@ def evaluate(
     random_state = None if seed is None else options.as_whole("seed", seed)
     loaded = options.load(talk, model)
     covariates, levels = options.covariates_of(loaded)
-    own = None if loaded._columns is None else [options.quoted(str(name)) for name in loaded._columns]
+    own = None if loaded.columns_ is None else [options.quoted(str(name)) for name in loaded.columns_]
     sheet = options.read(
         talk,
         table,

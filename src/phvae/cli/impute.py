@@ -47,7 +47,7 @@ def impute(
     from phvae.settings import seed_of
 
     used = seed_of(random_state)
-    own = None if loaded._columns is None else [options.quoted(str(name)) for name in loaded._columns]
+    own = None if loaded.columns_ is None else [options.quoted(str(name)) for name in loaded.columns_]
     covariates, levels = options.covariates_of(loaded)
     sheet = options.read(
         talk,
@@ -63,14 +63,15 @@ def impute(
     rows, told = known.split(sheet)
     with talk.working(f"drawing cells of {rows.num_rows:,} rows"), sheet.named():
         filled = loaded.impute(rows, random_state=used, covariates=sheet.covariates, **told)
-    names = column_names(loaded.n_features_in_, loaded._columns)
+    names = column_names(loaded.n_features_in_, loaded.columns_)
     import numpy as np
 
     with table_writer(output, names) as write:
         write(np.column_stack([filled.column(name).to_numpy() for name in rows.column_names]))
     from phvae.imputation import unknown_cells
+    from phvae.observing import read_rows
 
-    table_read = loaded._read(rows, reset=False, gaps=True).values
+    table_read = read_rows(loaded, rows, gaps=True).values
     n_missing = int(np.isnan(table_read).sum())
     n_within = int(unknown_cells(loaded, table_read, told)[1].sum()) - n_missing
     values: dict[str, Any] = {

@@ -78,7 +78,7 @@ def report(
     given = {"lower": lower, "upper": upper, "censored": censored, "entry": entry, "exit": exit}
     known = beside.known_of(given, missing)
     loaded = options.load(talk, model)
-    own = None if loaded._columns is None else [options.quoted(str(name)) for name in loaded._columns]
+    own = None if loaded.columns_ is None else [options.quoted(str(name)) for name in loaded.columns_]
 
     def rows(table: str) -> tuple[Any, dict[str, Any]]:
         sheet = options.read(

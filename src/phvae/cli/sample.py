@@ -76,7 +76,7 @@ def sample(
         raise ValueError(
             f"{model}: it has the covariates {listed}; give --covariates-from, or put a row of them in with phvae at"
         )
-    names = column_names(loaded.n_features_in_, loaded._columns)
+    names = column_names(loaded.n_features_in_, loaded.columns_)
     covariates = None if sheet is None else sheet.covariates
     event: dict[str, float] = {}
     if given is not None:

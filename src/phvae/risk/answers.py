@@ -49,7 +49,7 @@ class TailAnswers(AggregateAnswers, SumAnswers, JointAnswers):
     column to tail asks about different tails at once.
     """
 
-    _columns: list[Any] | None
+    columns_: list[Any] | None
     settings_: dict[str, Any]
 
     def pdf(self, column: Columns, x: Any, *, splice: Splice = None, tail: Tail = "upper", rtol: float = RTOL) -> Any:
@@ -302,7 +302,7 @@ class TailAnswers(AggregateAnswers, SumAnswers, JointAnswers):
                 moved[:, condition.column] = condition.within(moved[:, condition.column])
             rows.append(whole_counts(self, moved.numpy()))
             parts.append((chance, effective, n_points))
-        table = from_matrix(np.concatenate(rows), self._columns, fitted.kind)
+        table = from_matrix(np.concatenate(rows), self.columns_, fitted.kind)
         found = summary(parts)
         beyond = [fitted.beyond(c.column, np.array([c.low]), np.array(found[:1])) for c in conditions]
         return ConditionalSample(table, *found, bool(np.any(beyond)))

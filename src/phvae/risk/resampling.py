@@ -172,7 +172,7 @@ def _rows_of_fit(
     # the estimator's own module stands above this one in the house
     from phvae.in_memory import read_covariates
 
-    given_beside = read_covariates(covariates, Table(rows, model._columns, "numpy"), weights).numbers
+    given_beside = read_covariates(covariates, Table(rows, model.columns_, "numpy"), weights).numbers
     rows = np.concatenate((rows, given_beside), 1)
     parts = [np.require(part, requirements=["C", "W"]) for part in (rows, weights) if part is not None]
     if fingerprint(*map(torch.from_numpy, parts)) != model.fingerprint_:
@@ -183,7 +183,7 @@ def _rows_of_fit(
             "had beside them: sample_weight, covariates, lower, upper, censored, entry, exit"
         )
     seen = Cells.of_rows(rows, layout)
-    for j, name in enumerate(column_names(layout.n_columns, model._columns)):
+    for j, name in enumerate(column_names(layout.n_columns, model.columns_)):
         lower, upper = seen.lower[:, j], seen.upper[:, j]
         sides = {"another value": (lower, upper)}
         if model.scaler_.loss_share_[j]:

@@ -134,7 +134,7 @@ def fit_stream(
     model.scaler_, model.vae_, model.history_ = found.scaler, vae, history
     model.tail_record_, model.fingerprint_ = found.tail_record, found.fingerprint
     model.table_kind_ = "pyarrow"
-    model._columns = list(groups.names)
+    model.columns_ = list(groups.names)
     model.n_features_in_ = len(groups.names)
     model.feature_names_in_ = np.array(groups.names, dtype=object)
     return model
