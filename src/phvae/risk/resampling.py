@@ -227,7 +227,7 @@ def _fitted(model: Any, rows: Array, refit: Refit) -> Any:
     again.vae_.load_state_dict(refit.tensors)
     again.vae_.eval()
     again.scaler_ = PositiveScaler.of(origin, scale, refit.zero_share, losses)
-    seen = Cells.of_rows(rows, model.vae_.layout).seen(again.settings_.get("counts", ()))
+    seen = Cells.of_rows(rows, model.vae_.layout).seen(again.settings_.get("counts", ()), losses > 0)
     again.tail_record_ = TailRecord.of(seen, None, losses > 0)
     return again
 
