@@ -15,7 +15,7 @@ SOURCE = Path(phvae.__file__).parent
 # A module imports from its own line or from lines above it when it is imported. Names in a folder count as the folder.
 ORDER = [
     {"phvae"},
-    {"defaults", "files", "tables", "modelfile", "history", "progress", "interrupt", "distributed"},
+    {"defaults", "files", "tables", "modelfile", "history", "progress", "interrupt", "distributed", "threads"},
     {"kernels"},
     {"distributions"},
     {"weights", "layout"},

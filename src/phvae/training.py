@@ -3,8 +3,7 @@
 import math
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -21,6 +20,7 @@ from phvae.launched import LaunchedSteps, hold_back
 from phvae.layout import Layout
 from phvae.objective import objective
 from phvae.progress import TrainingBar
+from phvae.threads import one_thread
 from phvae.vae import GenerativeModel
 
 __all__ = ["Schedule", "TrainingError", "cosine_schedule", "step_schedule", "train"]
@@ -252,7 +252,7 @@ def train(
             callback(record)
 
     try:
-        with bar, _threads_worth_having(model, batch_size), undivided() as changes:
+        with bar, one_thread(wanted=_small_layers(model, batch_size)), undivided() as changes:
             while position.epoch < epochs and not position.stopped_early:
                 if launched is not None:
                     if position.batch < n_batches:
@@ -290,20 +290,10 @@ def _launches_ahead(device: torch.device) -> bool:
     return device.type == "cuda"
 
 
-@contextmanager
-def _threads_worth_having(model: nn.Module, batch_size: int) -> Iterator[None]:
-    """One thread while the layers of a batch are small: several would spend their time waiting for each other.
-
-    On a busy machine that wait is a hundred times the work; and the weights no longer depend on the number of cores.
-    """
-    before = torch.get_num_threads()
+def _small_layers(model: nn.Module, batch_size: int) -> bool:
+    """Whether the layers of a batch are too small for several threads; then weights do not depend on the cores."""
     widest = max((max(module.weight.shape) for module in model.modules() if isinstance(module, nn.Linear)), default=0)
-    if batch_size * widest <= SMALL_LAYER:
-        torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
+    return batch_size * widest <= SMALL_LAYER
 
 
 def _groups(model: nn.Module, weight_decay: float, factors: Mapping[str, float]) -> list[dict[str, Any]]:
