@@ -4,7 +4,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from phvae.cli import beside, options
+from phvae.cli import options
+from phvae.cli.beside import NOTHING, Known, told_of_cells
 from phvae.cli.talk import Talk, command
 
 if TYPE_CHECKING:
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
 __all__ = ["impute", "register"]
 
 
+@told_of_cells
 def impute(
     talk: Talk,
     model: options.Model,
@@ -21,11 +23,7 @@ def impute(
         str, typer.Option("--output", "-o", metavar="TABLE", help="File to write the filled table to; - for CSV.")
     ] = "-",
     where: options.Where = None,
-    lower: beside.Lower = None,
-    upper: beside.Upper = None,
-    censored: beside.Censored = None,
-    entry: beside.Entry = None,
-    exit: beside.Exit = None,
+    known: Known = NOTHING,
     delimiter: options.Delimiter = None,
     decimal: options.Decimal = ".",
     seed: Annotated[
@@ -41,18 +39,16 @@ def impute(
     require_format(output)
     if output != "-":
         options.require_place(output)
-    known = beside.Known(lower=lower, upper=upper, censored=censored, entry=entry, exit=exit)
     loaded = options.load(talk, model)
     from phvae.preprocessing import column_names
     from phvae.settings import seed_of
 
     used = seed_of(random_state)
-    own = None if loaded.columns_ is None else [options.quoted(str(name)) for name in loaded.columns_]
     covariates, levels = options.covariates_of(loaded)
     sheet = options.read(
         talk,
         table,
-        columns=known.beside(own),
+        columns=known.beside(options.columns_of(loaded)),
         where=where,
         missing="error",
         delimiter=delimiter,

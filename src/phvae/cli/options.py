@@ -35,6 +35,7 @@ __all__ = [
     "as_numbers",
     "as_value",
     "as_whole",
+    "columns_of",
     "covariates_of",
     "listed",
     "load",
@@ -266,6 +267,11 @@ def quoted(name: str) -> str:
     """A name as one item of a list of names."""
     doubled = name.replace('"', '""')
     return f'"{doubled}"'
+
+
+def columns_of(loaded: Any) -> list[str] | None:
+    """The columns of a model as options have them; None where they have no names."""
+    return None if loaded.columns_ is None else [quoted(str(name)) for name in loaded.columns_]
 
 
 def covariates_of(loaded: Any) -> tuple[list[str], list[str]]:
