@@ -281,6 +281,11 @@ class PHVAE(Scored, ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMi
             splice: As in `sample`.
             covariates: As in `sample`.
             shard: ``(i, n)`` for the part with number ``i``, counted from 1, of ``n`` parts that follow each other.
+
+        >>> x = np.random.default_rng(0).exponential(size=(100, 1))
+        >>> model = PHVAE(n_phases=1, epochs=0, random_state=0).fit(x)
+        >>> [len(rows) for rows in model.sample_blocks(5000, random_state=0)]
+        [4096, 904]
         """
         blocks = self._draw(n_samples, random_state, splice, shard, covariates)
         return (from_matrix(rows, self.columns_, self.table_kind_) for rows in blocks)
