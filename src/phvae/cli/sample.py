@@ -37,6 +37,7 @@ def sample(
         str | None,
         typer.Option(metavar="CONDITIONS", help="What every row meets, such as 'loss > 50 and 1 < days <= 7'."),
     ] = None,
+    splice: options.Splice = None,
     covariates_from: Annotated[
         str | None,
         typer.Option(
@@ -83,12 +84,12 @@ def sample(
         from phvae.tables.filters import conditions
 
         with talk.working(f"drawing {count:,} rows"):
-            drawn = loaded.conditional_sample(count, conditions(given, names), used)
+            drawn = loaded.conditional_sample(count, conditions(given, names), used, splice=splice)
         blocks = iter([drawn.rows])
         event = {"probability": drawn.probability, "standard_error": drawn.standard_error}
     else:
         with nullcontext() if sheet is None else sheet.named():
-            blocks = loaded.sample_blocks(count, used, shard=part, covariates=covariates)
+            blocks = loaded.sample_blocks(count, used, splice=splice, shard=part, covariates=covariates)
     count *= 1 if covariates is None else covariates.num_rows
     if part is not None:
         count = len(range(count)[_slice(count, part)])
