@@ -111,8 +111,8 @@ def bootstrap(
     ``lambda model: model.at(row).quantile(0, 0.99)``. Lower ends of columns and numbers of phases
     stay; shares of exact zeros, records of the largest values and laws are those of the resample. Columns without a
     latent vector are fitted again by maximum likelihood from where they stand, all resamples together; networks are
-    trained on from their weights, and models with signed columns are fitted anew. The result follows from the seed,
-    whatever the number of processes.
+    trained on from their weights, and models with signed columns, with chains in a bent time (``tail``) or that were
+    never trained are fitted anew. The result follows from the seed, whatever the number of processes.
 
     Args:
         model: Fitted `phvae.PHVAE`.
