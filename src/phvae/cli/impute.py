@@ -32,16 +32,11 @@ def impute(
 ) -> None:
     """Draw the missing and censored cells of a table, given all that is known of their rows."""
     random_state = None if seed is None else options.as_whole("seed", seed)
-    if output == "-" and talk.as_json:
-        raise ValueError("--json and the rows cannot both go to standard output; give -o a file")
-    from phvae.tables.write import require_format, table_writer
-
-    require_format(output)
-    if output != "-":
-        options.require_place(output)
+    options.require_table(talk, output)
     loaded = options.load(talk, model)
     from phvae.preprocessing import column_names
     from phvae.settings import seed_of
+    from phvae.tables.write import table_writer
 
     used = seed_of(random_state)
     covariates, levels = options.covariates_of(loaded)

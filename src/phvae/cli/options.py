@@ -43,6 +43,7 @@ __all__ = [
     "read",
     "read_covariates",
     "require_place",
+    "require_table",
     "stream",
 ]
 
@@ -207,6 +208,17 @@ def require_place(path: str | os.PathLike[str]) -> None:
         raise ValueError(f"{path}: its folder does not exist; make it or give another place")
     if not os.access(target if target.exists() and not target.is_file() else target.parent, os.W_OK):
         raise ValueError(f"{path}: its folder may not be written to; ask for permission, or choose another place")
+
+
+def require_table(talk: "Talk", output: str) -> None:
+    """Refuse at once a file that rows could not be written to; - is standard output."""
+    if output == "-" and talk.as_json:
+        raise ValueError("--json and the rows cannot both go to standard output; give -o a file")
+    from phvae.tables.write import require_format
+
+    require_format(output)
+    if output != "-":
+        require_place(output)
 
 
 def as_whole(name: str, text: str) -> int:

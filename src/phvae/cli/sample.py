@@ -59,16 +59,11 @@ def sample(
             f"given = {given!r} cannot be used with --{other}; leave one of them out"
             + ("" if part is not None else ", or put the covariates in with phvae at first")
         )
-    if output == "-" and talk.as_json:
-        raise ValueError("--json and the rows cannot both go to standard output; give -o a file")
-    from phvae.tables.write import require_format, table_writer
-
-    require_format(output)
-    if output != "-":
-        options.require_place(output)
+    options.require_table(talk, output)
     loaded = options.load(talk, model)
     from phvae.preprocessing import column_names
     from phvae.settings import seed_of
+    from phvae.tables.write import table_writer
 
     used = seed_of(random_state)
     sheet = None if covariates_from is None else options.read_covariates(talk, covariates_from, loaded)
