@@ -7,11 +7,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 from torch.distributions import Normal
 
 from phvae.encoders import LOG_VARIANCE_BOUNDS, posterior
 from phvae.kernels import latent
+from phvae.kernels.once import closed_form
 
 __all__ = ["ConditionalPrior", "MixturePrior", "Prior", "StandardNormal", "even_offsets"]
 
@@ -232,7 +232,7 @@ class _Divergence(torch.autograd.Function):
         return _divergences(mean, deviation).sum(-1, dtype=torch.float64)
 
     @staticmethod
-    @once_differentiable
+    @closed_form
     def backward(ctx: Any, slope: Tensor) -> tuple[Tensor, Tensor]:
         mean, deviation = ctx.saved_tensors
         slope = slope.to(mean.dtype)[..., None]

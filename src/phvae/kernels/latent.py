@@ -53,9 +53,9 @@ class _Draw(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, outputs: Tensor, noise: Tensor, bounds: Bounds) -> tuple[Tensor, Tensor]:
         kernels: Any = fused(outputs)
-        outputs = outputs.detach().contiguous()
+        given, outputs = outputs, outputs.detach().contiguous()
         draws = noise.reshape(math.prod(noise.shape[:-2]), *noise.shape[-2:]).contiguous()
-        ctx.save_for_backward(outputs, draws)
+        ctx.save_for_backward(outputs, draws, given)
         ctx.bounds = bounds
         points, divergence = kernels.drawn(outputs, draws, bounds)
         return points.view(noise.shape), divergence
@@ -63,7 +63,7 @@ class _Draw(torch.autograd.Function):
     @staticmethod
     @closed_form
     def backward(ctx: Any, by_points: Tensor, by_divergence: Tensor) -> tuple[Tensor, None, None]:
-        outputs, draws = ctx.saved_tensors
+        outputs, draws, _ = ctx.saved_tensors
         kernels: Any = fused(outputs)
         by_points = by_points.reshape(draws.shape).contiguous()
         return kernels.slopes_of(outputs, draws, ctx.bounds, by_points, by_divergence.contiguous()), None, None
