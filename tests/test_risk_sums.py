@@ -162,6 +162,14 @@ def test_sums_are_those_of_many_rows():
     assert parts["value"].sum() == pytest.approx(total.cvar(0.9)["value"][0], rel=1e-6)
 
 
+def test_an_allocation_adds_up_to_the_last_digits():
+    total = model(latent_dim=0).sum()
+    for level in LEVELS:
+        parts = total.allocation(level)["value"]
+        assert (parts > 0).all()
+        assert parts.sum() == pytest.approx(total.cvar(level)["value"][0], rel=1e-12)
+
+
 def law_of(many, weights=(1.0, 2.0, 0.5), n=32):
     fitted = inside(many)
     return ChainSumLaw(fitted.vae, [0, 1, 2], weights, Proposal(fitted.prior, 0), n)
