@@ -230,6 +230,21 @@ def agree(first, second, sigmas=9):
     assert bool(((first.mean(0) - second.mean(0)).abs() <= sigmas * error).all())
 
 
+def test_a_drawn_sum_that_may_be_zero_has_the_moments_of_its_columns():
+    rows = table() * (np.random.default_rng(1).random(table().shape) > 0.4)
+    fitted = inside(PHVAE(n_phases=3, latent_dim=0, epochs=0, random_state=0).fit(rows))
+    weights, proposal = (0.1, 0.2, 0.05), Proposal(fitted.prior, 1)
+    drawn = DrawnSumLaw(fitted.vae, [0, 1, 2], weights, [None] * 3, proposal, 256)
+    columns = [ColumnLaw(fitted.vae, position, proposal, 1) for position in range(3)]
+    # without a latent vector the columns are independent
+    mean = sum(w * float(column.mean[0]) for w, column in zip(weights, columns, strict=True))
+    variance = sum(w**2 * float(column.variance[0]) for w, column in zip(weights, columns, strict=True))
+    # Student's t at one in ten million, of so many replicates
+    reach = stats.t(drawn.replicates - 1).isf(5e-8) / math.sqrt(drawn.replicates)
+    for estimate, exact in ((drawn.mean, mean), (drawn.variance, variance)):
+        assert abs(float(estimate.mean()) - exact) < reach * float(estimate.std()) + 1e-9 * exact
+
+
 def test_drawn_sums_are_those_by_transform():
     many = model()
     fitted = inside(many)
