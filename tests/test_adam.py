@@ -50,6 +50,24 @@ def test_a_step_is_that_of_torch_with_clipping_and_without(dtype):
     assert not same(ours, parameters(dtype))
 
 
+def test_a_gradient_within_the_norm_is_left_as_it_is():
+    ours, theirs = parameters(), parameters()
+    adam, reference = FusedAdam(groups(ours), lr=0.1), AdamW(groups(theirs), lr=0.1, fused=True)
+    for step in range(4):
+        slopes(ours, step)
+        slopes(theirs, step)
+        # held back in one step only, and not by what is left of it in the next
+        clip_norm = 1.0 if step == 1 else 1e3
+        norm = hold_back(adam, clip_norm)
+        assert float(norm) == float(torch.cat([value.grad.flatten() for value in theirs]).norm())
+        if step == 1:
+            for value in theirs:
+                value.grad /= norm
+        adam.advance()
+        reference.step()
+        assert same(ours, theirs)
+
+
 def test_it_goes_on_from_a_saved_state():
     ours, theirs = parameters(), parameters()
     adam, reference = FusedAdam(groups(ours), lr=0.1), FusedAdam(groups(theirs), lr=0.1)

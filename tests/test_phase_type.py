@@ -150,3 +150,13 @@ def test_sticky_chains_are_drawn_by_inversion_and_not_by_a_million_jumps():
     distance = torch.maximum(uniform - place, place + 1 / 200 - uniform).max()
     # Dvoretzky-Kiefer-Wolfowitz: exceeded with probability 2 exp(-2 n d^2) = 1e-7
     assert float(distance) < np.sqrt(np.log(2e7) / 400)
+
+
+def test_a_general_law_answers_with_gradients_as_often_as_it_is_asked():
+    initial = torch.tensor([0.3, 0.7], dtype=torch.float64, requires_grad=True)
+    generator = torch.tensor([[-3.0, 1.0], [0.5, -2.0]], dtype=torch.float64, requires_grad=True)
+    law = PhaseType(initial, generator)
+    for answer in (lambda d: d.log_prob(1.0), lambda d: d.log_sf(2.0), lambda d: d.mean):
+        again = torch.autograd.grad(answer(law), (initial, generator))
+        alone = torch.autograd.grad(answer(PhaseType(initial, generator)), (initial, generator))
+        assert all(torch.equal(one, other) for one, other in zip(again, alone, strict=True))

@@ -187,3 +187,35 @@ def test_a_gradient_in_closed_form_says_that_it_cannot_be_differentiated_again()
     (slope,) = torch.autograd.grad(value, rates, create_graph=True)
     with pytest.raises(RuntimeError, match="differentiate twice"):
         slope.sum().backward()
+
+
+@pytest.mark.parametrize("answer", ["log_prob", "log_sf", "log_cdf"])
+def test_a_second_derivative_through_a_transform_is_an_error_however_it_is_asked_for(answer):
+    logits = torch.tensor([0.1, -0.3], dtype=torch.float64, requires_grad=True)
+    steps = torch.tensor([0.2, 0.4], dtype=torch.float64, requires_grad=True)
+    x = torch.tensor(1.3, dtype=torch.float64, requires_grad=True)
+    law = SeriesPhaseType(logits.softmax(-1), steps.exp().cumsum(-1))
+    value = getattr(law, answer)(x)
+    for first in (logits, steps, x):
+        (slope,) = torch.autograd.grad(value, first, create_graph=True)
+        for second in (logits, steps, x):
+            with pytest.raises(RuntimeError, match="differentiate twice"):
+                torch.autograd.grad(slope.sum(), second, retain_graph=True)
+
+
+@pytest.mark.parametrize("validate", [True, False])
+def test_a_law_answers_with_gradients_as_often_as_it_is_asked(validate):
+    initial = torch.tensor([0.3, 0.7], dtype=torch.float64, requires_grad=True)
+    rates = torch.tensor([1.0, 2.0], dtype=torch.float64, requires_grad=True)
+    law = SeriesPhaseType(initial, rates, validate_args=validate)
+    fresh = SeriesPhaseType(initial, rates, validate_args=validate)
+    for answer in (lambda d: d.log_prob(1.0), lambda d: d.log_sf(2.0), lambda d: d.mean, lambda d: d.variance):
+        again = torch.autograd.grad(answer(law), (initial, rates))
+        alone = torch.autograd.grad(answer(SeriesPhaseType(initial, rates)), (initial, rates))
+        assert all(torch.equal(one, other) for one, other in zip(again, alone, strict=True))
+    assert torch.equal(law.initial, fresh.initial)
+
+
+def test_parameters_have_second_derivatives_of_their_own():
+    weights = torch.tensor([0.3, 0.7], dtype=torch.float64, requires_grad=True)
+    torch.autograd.gradgradcheck(lambda w: SeriesPhaseType(w / w.sum(), [1.0, 2.0]).mean, (weights,))

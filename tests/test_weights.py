@@ -68,11 +68,10 @@ def test_start_laws_are_those_of_repeated_rows():
 def same_noise(monkeypatch):
     """Every row gets the same offsets, so that copies of a row get those of the row."""
 
-    def draws(posterior, leading, generator, part=None):
-        offsets = torch.linspace(-1, 1, posterior.loc.shape[-1], dtype=posterior.loc.dtype)
-        return posterior.loc + posterior.scale * offsets.expand(*leading, *posterior.loc.shape)
+    def noise(like, shape, generator, part=None):
+        return torch.linspace(-1, 1, shape[-1], dtype=like.dtype).expand(shape)
 
-    monkeypatch.setattr(phvae.vae, "_draws", draws)
+    monkeypatch.setattr(phvae.vae, "_noise", noise)
 
 
 def test_the_weighted_loss_is_that_of_repeated_rows(monkeypatch):

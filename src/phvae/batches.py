@@ -71,8 +71,12 @@ class RowsInMemory:
         """The batches of an epoch from the one with number ``first`` on."""
         order = self.order(number, seed=seed)
         for start in range(first * batch_size, len(order), batch_size):
-            rows = order[start : start + batch_size]
-            yield Batch(self.x[rows], rows, None if self.weights is None else self.weights[rows])
+            yield self.batch(order[start : start + batch_size])
+
+    def batch(self, rows: Tensor) -> Batch:
+        """The rows with these numbers, shape ``(b,)``."""
+        weights = None if self.weights is None else self.weights.index_select(0, rows)
+        return Batch(self.x.index_select(0, rows), rows, weights)
 
 
 def stream(device: torch.device | str, *key: int | str) -> torch.Generator:

@@ -14,7 +14,7 @@ from phvae.layout import Layout
 from phvae.networks import MLP
 from phvae.observation import representative
 
-__all__ = ["GaussianEncoder"]
+__all__ = ["LOG_VARIANCE_BOUNDS", "GaussianEncoder", "posterior"]
 
 # Bounds of the encoder's log-variance, part of the model.
 LOG_VARIANCE_BOUNDS = (-30.0, 20.0)
@@ -144,10 +144,18 @@ class GaussianEncoder(nn.Module):
         # a constant column says nothing; its feature stays at zero
         self.feature_deviation.copy_(torch.where(deviation > 0, deviation, 1.0))
 
+    def outputs(self, x: Tensor) -> Tensor:
+        """Means and log-variances of the posterior of rows side by side, shape ``x.shape[:-1] + (2 latent_dim,)``."""
+        if self.network is None:
+            return x.new_empty((*x.shape[:-1], 0), dtype=torch.float32)
+        return self.network.forward(self.features(x).to(self.network.head.weight.dtype))
+
     def forward(self, x: Tensor) -> Normal:
         """Posterior of the rows of ``x``, batch shape ``x.shape[:-1] + (latent_dim,)``."""
-        if self.network is None:
-            nothing = x.new_empty((*x.shape[:-1], 0), dtype=torch.float32)
-            return Normal(nothing, nothing, validate_args=False)
-        mean, log_variance = self.network(self.features(x).to(self.network.head.weight.dtype)).chunk(2, -1)
-        return Normal(mean, (log_variance.clamp(*LOG_VARIANCE_BOUNDS) / 2).exp(), validate_args=False)
+        return posterior(self.outputs(x))
+
+
+def posterior(outputs: Tensor) -> Normal:
+    """The diagonal normal law of means and log-variances side by side; the latter within their bounds."""
+    mean, log_variance = outputs.chunk(2, -1)
+    return Normal(mean, (log_variance.clamp(*LOG_VARIANCE_BOUNDS) / 2).exp(), validate_args=False)

@@ -35,8 +35,11 @@ def hold_back(optimiser: Optimizer, clip_norm: float) -> Tensor:
         if (slope := value.grad) is not None
     ]
     norm: Tensor = torch.linalg.vector_norm(torch.cat(slopes))
+    # on a CPU a look at the norm costs nothing, and spares the usual step a division by 1
+    within = not norm.is_cuda and float(norm) <= clip_norm
     # in single precision, as the fused pass reads it whatever the parameters are in
-    optimiser.grad_scale = (norm / clip_norm).clamp(min=1.0).float()  # type: ignore[attr-defined]
+    scale = None if within else (norm / clip_norm).clamp(min=1.0).float()
+    optimiser.grad_scale = scale  # type: ignore[attr-defined]
     return norm
 
 
@@ -64,21 +67,21 @@ class LaunchedSteps:
         clip_norm: float,
         penalties: Tensor | None,
     ) -> None:
-        self.model, self.optimiser, self.x, self.weights = model, optimiser, table.x, table.weights
+        self.model, self.optimiser, self.table = model, optimiser, table
         self.batch_size, self.clip_norm, self.penalties = batch_size, clip_norm, penalties
-        device = self.x.device
+        device = table.x.device
         self.generator = torch.Generator(device)
-        self.captures = self.x.is_cuda and model.capturable
-        self._stream = torch.cuda.Stream(device) if self.x.is_cuda else None
+        self.captures = table.x.is_cuda and model.capturable
+        self._stream = torch.cuda.Stream(device) if table.x.is_cuda else None
         self._graphs: dict[int, torch.cuda.CUDAGraph] = {}
         self._taken = 0
-        n_batches = -(-len(self.x) // batch_size)
+        n_batches = -(-table.shape[0] // batch_size)
         self._places = torch.arange(batch_size, device=device)
         # what a graph reads and writes lies at fixed places
-        self._order = torch.zeros(len(self.x), dtype=torch.int64, device=device)
+        self._order = torch.zeros(table.shape[0], dtype=torch.int64, device=device)
         self._warmth = torch.zeros(n_batches, dtype=torch.float64, device=device)
         # the fused kernels of a GPU take a step size in single precision
-        size = torch.float32 if self.x.is_cuda else torch.float64
+        size = torch.float32 if table.x.is_cuda else torch.float64
         self._rates = torch.zeros((n_batches, len(optimiser.param_groups)), dtype=size, device=device)
         self._numbers = torch.zeros((n_batches, 4), dtype=torch.float64, device=device)
         self._batch = torch.zeros(1, dtype=torch.int64, device=device)
@@ -100,7 +103,7 @@ class LaunchedSteps:
         self._batch.fill_(first)
         self._launched = self._read = first
         if self._stream is not None:
-            self._stream.wait_stream(torch.cuda.current_stream(self.x.device))
+            self._stream.wait_stream(torch.cuda.current_stream(self.table.x.device))
 
     def launch(self, seed: int) -> None:
         """The next step, with noise from this seed."""
@@ -126,12 +129,11 @@ class LaunchedSteps:
 
     def size(self, number: int) -> int:
         """How many rows a step has; the last one of an epoch may have fewer."""
-        return min(self.batch_size, len(self.x) - number * self.batch_size)
+        return min(self.batch_size, self.table.shape[0] - number * self.batch_size)
 
     def batch(self, number: int) -> Batch:
         """The rows of a step of this epoch."""
-        rows = self._order[number * self.batch_size :][: self.batch_size]
-        return Batch(self.x[rows], rows, None if self.weights is None else self.weights[rows])
+        return self.table.batch(self._order[number * self.batch_size :][: self.batch_size])
 
     @contextmanager
     def _beside(self) -> Iterator[None]:
@@ -161,9 +163,8 @@ class LaunchedSteps:
         rates = self._rates.index_select(0, self._batch)[0]
         for number, group in enumerate(self.optimiser.param_groups):
             group["lr"] = rates[number]
-        weights = None if self.weights is None else self.weights.index_select(0, rows)
-        batch = Batch(self.x.index_select(0, rows), rows, weights)
-        means = batch_means(self.model, batch, generator=self.generator, penalty=self.penalties is not None)
+        batch, rough = self.table.batch(rows), self.penalties is not None
+        means = batch_means(self.model, batch, generator=self.generator, penalty=rough)
         loss = self._warmth.index_select(0, self._batch)[0] * means.kl - means.log_likelihood
         if self.penalties is not None:
             loss = loss + self.penalties @ means.roughness

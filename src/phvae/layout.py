@@ -60,7 +60,7 @@ class Layout:
 
     def lower(self, x: Tensor) -> Tensor:
         """Lower ends of the cells, shape ``(..., D)``: the values themselves where there are no intervals."""
-        return x[..., : self.n_columns]
+        return x if self.plain else x[..., : self.n_columns]
 
     def upper(self, x: Tensor) -> Tensor:
         """Upper ends of the cells, shape ``(..., D)``."""

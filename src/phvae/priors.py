@@ -7,8 +7,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 from torch.distributions import Normal
+
+from phvae.encoders import LOG_VARIANCE_BOUNDS, posterior
+from phvae.kernels import latent
+from phvae.kernels.once import closed_form
 
 __all__ = ["ConditionalPrior", "MixturePrior", "Prior", "StandardNormal", "even_offsets"]
 
@@ -27,6 +30,20 @@ class Prior(nn.Module, ABC):
     @abstractmethod
     def sample(self, n: int, generator: torch.Generator | None = None) -> Tensor:
         """Independent draws, shape ``(n, latent_dim)``."""
+
+    def draw(self, outputs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+        """Points of posteriors, and the divergence of these from this prior.
+
+        Args:
+            outputs: What an encoder says of rows, shape ``(n, 2 latent_dim)``; see `phvae.encoders.posterior`.
+            noise: Standard normal numbers, shape ``(..., n, latent_dim)``.
+
+        Returns:
+            ``mean + deviation · noise``, shape of the noise, and `divergence` there.
+        """
+        law = posterior(outputs)
+        z = torch.addcmul(law.loc, law.scale, noise)
+        return z, self.divergence(law, z)
 
     def divergence(self, posterior: Normal, z: Tensor) -> Tensor:
         """One-draw estimate ``log q(z) - log p(z)`` of the divergence of a posterior from this prior.
@@ -64,6 +81,12 @@ class StandardNormal(Prior):
     def sample(self, n: int, generator: torch.Generator | None = None) -> Tensor:
         """Independent draws, shape ``(n, latent_dim)``."""
         return torch.randn(n, self.latent_dim, device=self.place.device, dtype=self.place.dtype, generator=generator)
+
+    def draw(self, outputs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+        """Points and divergences as everywhere, on a CPU from one pass."""
+        if latent.fused(outputs) is None:
+            return super().draw(outputs, noise)
+        return latent.draw(outputs, noise, LOG_VARIANCE_BOUNDS)
 
     def divergence(self, posterior: Normal, z: Tensor) -> Tensor:
         """``Σ (mean² + variance - 1 - log variance) / 2`` for each row, whatever ``z``."""
@@ -209,7 +232,7 @@ class _Divergence(torch.autograd.Function):
         return _divergences(mean, deviation).sum(-1, dtype=torch.float64)
 
     @staticmethod
-    @once_differentiable
+    @closed_form
     def backward(ctx: Any, slope: Tensor) -> tuple[Tensor, Tensor]:
         mean, deviation = ctx.saved_tensors
         slope = slope.to(mean.dtype)[..., None]

@@ -198,14 +198,16 @@ class VAE(GenerativeModel):
         Returns:
             ``E_q[log p(x | z)]`` and ``KL[q(z | x) || p(z)]``, ``(n,)`` each; the decoder's roughness, ``(D,)``.
         """
-        posterior, c = self.posterior(x), self.layout.covariates(x)
+        encoded, c = self.encoder.outputs(x), self.layout.covariates(x)
         # the common case of one draw goes without an axis to average over
-        z = _draws(posterior, () if n_samples == 1 else (n_samples,), generator, part)
+        leading = () if n_samples == 1 else (n_samples,)
+        noise = _noise(encoded, (*leading, len(x), self.latent_dim), generator, part)
+        z, divergence = self.prior_given(c).draw(encoded, noise)
         outputs = self.decoder.outputs(self.beside(z, c))
         fit = _row_mean(log_likelihood(self.decoder.law(outputs), x, self.layout))
         if self.layout.truncated:
             fit = fit - self.log_acceptance(x, generator=generator)
-        kl = _row_mean(self.prior_given(c).divergence(posterior, z).double())
+        kl = _row_mean(divergence.double())
         return Terms(fit, kl, self._roughness(outputs, part) if penalty else fit.new_zeros(self.n_columns))
 
     def _roughness(self, outputs: Tensor, part: tuple[int, int] | None) -> Tensor:
@@ -319,13 +321,18 @@ def _row_mean(values: Tensor) -> Tensor:
     return values if values.ndim == 1 else values.mean(0)
 
 
-def _draws(
-    posterior: Normal, leading: tuple[int, ...], generator: torch.Generator | None, part: tuple[int, int] | None = None
-) -> Tensor:
-    """Reparameterised draws ``mean + deviation · noise``, shape ``leading + (n, latent_dim)``; `part` as in `terms`."""
+def _draws(posterior: Normal, leading: tuple[int, ...], generator: torch.Generator | None) -> Tensor:
+    """Reparameterised draws ``mean + deviation · noise``, shape ``leading + (n, latent_dim)``."""
     mean = posterior.loc
-    first, total = (0, len(mean)) if part is None else part
-    shape = (*leading, total, mean.shape[-1])
-    noise = torch.randn(shape, dtype=mean.dtype, device=mean.device, generator=generator)
-    noise = noise if part is None else noise[..., first : first + len(mean), :]
-    return torch.addcmul(mean, posterior.scale, noise)
+    return torch.addcmul(mean, posterior.scale, _noise(mean, (*leading, *mean.shape), generator))
+
+
+def _noise(
+    like: Tensor, shape: tuple[int, ...], generator: torch.Generator | None, part: tuple[int, int] | None = None
+) -> Tensor:
+    """Standard normal numbers of the type of a tensor, shape ``(..., n, latent_dim)``; `part` as in `terms`."""
+    if part is None:
+        return torch.randn(shape, dtype=like.dtype, device=like.device, generator=generator)
+    *leading, n, latent_dim = shape
+    first, total = part
+    return _noise(like, (*leading, total, latent_dim), generator)[..., first : first + n, :]

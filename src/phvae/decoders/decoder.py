@@ -111,7 +111,7 @@ class Decoder(nn.Module, ABC):
 
     def outputs(self, z: Tensor) -> Tensor:
         """What the network says, before it is made parameters: shape ``z.shape[:-1] + (D, outputs per column)``."""
-        values: Tensor = self.network(z.to(self.network.head.weight.dtype))
+        values = self.network.forward(z.to(self.network.head.weight.dtype))
         return values.view(*values.shape[:-1], self.n_columns, self.width)
 
     def column(self, z: Tensor, position: int) -> TailedLaw:

@@ -54,8 +54,34 @@ sub_generator = _SubGenerator()
 def normalised(weights: Tensor) -> Tensor:
     """Probabilities in float64 that sum to exactly one; NaN in rows that were no probabilities."""
     weights = weights.double()
-    sound = entry.check(weights)[..., None]
-    return torch.where(sound, weights / weights.sum(-1, keepdim=True), torch.nan)
+    shares: Tensor = _Shares.apply(weights)  # type: ignore[no-untyped-call]
+    return where_sound(entry.check(weights)[..., None], shares)
+
+
+def where_sound(sound: Tensor, values: Tensor) -> Tensor:
+    """The values, NaN where they are not sound, in one addition: it keeps nothing for the way back.
+
+    Parameters of a law come before everything that is asked of it: what autograd keeps for them is gone after the first
+    gradient, and with it the gradients of all other answers.
+    """
+    return values + torch.zeros_like(values, requires_grad=False).masked_fill(~sound, torch.nan).detach()
+
+
+class _Shares(torch.autograd.Function):
+    """``weights / sum(weights)``, for as many ways back as are asked for."""
+
+    @staticmethod
+    def forward(ctx: Any, weights: Tensor) -> Tensor:
+        # an attribute outlives the first way back; the weights are the caller's, and no loop goes through them
+        ctx.weights = weights
+        return weights / weights.sum(-1, keepdim=True)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        total = ctx.weights.sum(-1, keepdim=True)
+        mean = (grad * ctx.weights).sum(-1, keepdim=True) / total
+        slope: Tensor = (grad - mean) / total
+        return slope
 
 
 def row_rounding(generator: Tensor) -> Tensor:

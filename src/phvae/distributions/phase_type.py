@@ -53,7 +53,7 @@ class SeriesPhaseType(AbsorptionTime):
         size = start.shape[-1]
         self.initial = checks.normalised(start).expand(*batch, size)
         speed = speed.double()
-        self.rates = torch.where(checks.increasing_rates.check(speed)[..., None], speed, torch.nan).expand(*batch, size)
+        self.rates = checks.where_sound(checks.increasing_rates.check(speed)[..., None], speed).expand(*batch, size)
 
     @classmethod
     def _build(cls, initial: Tensor, rates: Tensor, validate_args: bool | None) -> Self:
@@ -217,7 +217,7 @@ class PhaseType(AbsorptionTime):
         size = start.shape[-1]
         sound = checks.sub_generator.check(matrix)[..., None, None]
         roundoff = torch.finfo(matrix.dtype).eps
-        matrix = torch.where(sound, matrix.double(), torch.nan)
+        matrix = checks.where_sound(sound, matrix.double())
         exits = general.row_deficits(matrix, roundoff)
         # a row that sums to zero only up to rounding is balanced on its diagonal
         residue = (matrix.sum(-1) + exits).detach()

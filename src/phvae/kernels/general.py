@@ -78,7 +78,8 @@ def row_deficits(generator: Tensor, unit_roundoff: float = torch.finfo(torch.flo
     """Exit rates: minus the row sums, where a sum that is only rounding error counts as exactly zero."""
     deficits = -generator.sum(-1)
     rounding = generator.shape[-1] * unit_roundoff * generator.diagonal(dim1=-2, dim2=-1).abs()
-    return torch.where(deficits.abs() <= rounding, deficits - deficits.detach(), deficits)
+    # a subtraction keeps nothing for the way back, which parameters of a law go more than once
+    return deficits - deficits.masked_fill(deficits.abs() > rounding, 0.0).detach()
 
 
 def log_form(x: Tensor, initial: Tensor, generator: Tensor, target: Tensor, exit_rates: Tensor) -> Tensor:

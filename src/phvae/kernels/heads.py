@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 from torch.nn.functional import softplus
 
 from phvae.kernels import backends, series
@@ -79,15 +78,15 @@ class _ChainParameters(torch.autograd.Function):
         kernels: Any = _fused(outputs)
         flat, scale = _rows(outputs), scale.double()
         initial, rates = kernels.chains_of(flat, scale)
-        ctx.save_for_backward(flat, initial, scale)
+        ctx.save_for_backward(flat, initial, scale, outputs)
         ctx.shape = outputs.shape
         shape = (*outputs.shape[:-1], outputs.shape[-1] // 2)
         return initial.view(shape), rates.view(shape)
 
     @staticmethod
-    @once_differentiable
+    @closed_form
     def backward(ctx: Any, by_initial: Tensor, by_rates: Tensor) -> tuple[Tensor, None]:
-        flat, initial, scale = ctx.saved_tensors
+        flat, initial, scale, _ = ctx.saved_tensors
         kernels: Any = _fused(flat)
         by_initial, by_rates = by_initial.reshape(initial.shape), by_rates.reshape(initial.shape)
         slopes = kernels.slopes_of(flat, scale, initial, by_initial.contiguous(), by_rates.contiguous())
@@ -109,14 +108,14 @@ class _LogDensity(torch.autograd.Function):
         )
         if wanted:
             slopes = kernels.slopes_of(flat, scale, initial, found.d_initial, found.d_rates)
-            ctx.save_for_backward(found.d_x, slopes)
+            ctx.save_for_backward(found.d_x, slopes, x, outputs)
             ctx.regular, ctx.shape = found.regular, outputs.shape
         return found.value.view(x.shape)
 
     @staticmethod
     @closed_form
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        d_x, slopes = ctx.saved_tensors
+        d_x, slopes, *_ = ctx.saved_tensors
         weight, (by_x, by_outputs, _) = grad.reshape(-1), ctx.needs_input_grad
         return (
             backends.weighted(weight, d_x, ctx.regular).view(grad.shape) if by_x else None,

@@ -116,7 +116,7 @@ class _LogValue(torch.autograd.Function):
         found = backends.evaluate(quantity, x, initial, rates, law, method, gradients=wanted and ctx.own_law)
         ctx.regular = found.regular
         if wanted and ctx.own_law:
-            ctx.save_for_backward(found.d_x, found.d_initial, found.d_rates)
+            ctx.save_for_backward(found.d_x, found.d_initial, found.d_rates, x, initial, rates)
         elif wanted:
             ctx.save_for_backward(x, initial, rates, law)
         return found.value
@@ -125,7 +125,7 @@ class _LogValue(torch.autograd.Function):
     @closed_form
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         if ctx.own_law:
-            d_x, d_initial, d_rates = ctx.saved_tensors
+            d_x, d_initial, d_rates, *_ = ctx.saved_tensors
             needed = ctx.needs_input_grad
             return (
                 backends.weighted(grad, d_x, ctx.regular) if needed[0] else None,
