@@ -45,6 +45,8 @@ TESTS: dict[str, Sequence[str]] = {
     "kernels/elimination": ("general_kernel", "phase_type", "canonical"),
     "kernels/general": ("general_kernel", "phase_type", "closure"),
     "kernels/heads": ("heads", "decoders"),
+    "kernels/latent": ("latent",),
+    "kernels/cpu_latent": ("latent",),
     "kernels/lane_functions": ("heads", "decoders"),
     "kernels/squaring": ("general_kernel", "kernels"),
     "kernels/sums": ("risk_sums", "signed_sums"),
