@@ -11,7 +11,6 @@ law. Results are appended row by row, and a run that was stopped goes on where i
 """
 
 import argparse
-import csv
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +19,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import stats
 
+from experiments import resumed
+from experiments.resumed import Rows
 from phvae import PHVAE
 from phvae.datasets import PAPER_COPULA, PAPER_LAWS, Law
 from phvae.metrics import (
@@ -101,33 +102,25 @@ def jobs(quick: bool) -> Iterator[tuple[str, int, int]]:
         yield "copula", 80_000, seed
 
 
-def run(path: Path, *, quick: bool) -> list[dict[str, str]]:
+def run(path: Path, *, quick: bool) -> Rows:
     """Fit what the file does not hold yet; returns all of its rows."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    rows: list[dict[str, str]] = []
-    if path.exists():
-        with path.open(newline="", encoding="utf-8") as file:
-            rows = list(csv.DictReader(file))
-    done = {(row["case"], int(row["rows"]), int(row["seed"])) for row in rows}
-    with path.open("a", newline="", encoding="utf-8") as file:
-        table = csv.DictWriter(file, fieldnames=FIELDS)
-        if not rows:
-            table.writeheader()
-        for case, size, seed in jobs(quick):
-            if (case, size, seed) in done:
-                continue
-            scores = five_columns(size, seed) if case == "copula" else one_column(case, size, seed)
-            fresh: list[dict[str, Any]] = [
-                {"case": case, "rows": size, "seed": seed, "measure": measure, "value": f"{value:.6g}"}
-                for measure, value in scores
-            ]
-            table.writerows(fresh)
-            file.flush()
-            rows += fresh
-    return rows
+    return resumed.run(path, FIELDS, jobs(quick), job_of=job_of, score=scores)
 
 
-def summary(rows: list[dict[str, str]]) -> str:
+def job_of(row: dict[str, str]) -> tuple[str, int, int]:
+    return row["case"], int(row["rows"]), int(row["seed"])
+
+
+def scores(job: tuple[str, int, int]) -> list[dict[str, Any]]:
+    case, rows, seed = job
+    found = five_columns(rows, seed) if case == "copula" else one_column(case, rows, seed)
+    return [
+        {"case": case, "rows": rows, "seed": seed, "measure": measure, "value": f"{value:.6g}"}
+        for measure, value in found
+    ]
+
+
+def summary(rows: Rows) -> str:
     """Mean and standard error over seeds of every case and measure, as a Markdown table."""
     groups: dict[tuple[str, str, str], list[float]] = {}
     for row in rows:

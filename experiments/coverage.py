@@ -9,7 +9,6 @@ binomial.
 """
 
 import argparse
-import csv
 import math
 import os
 from collections import defaultdict
@@ -21,6 +20,7 @@ import numpy as np
 import torch
 from scipy import stats
 
+from experiments.resumed import appending, read
 from phvae import PHVAE
 from phvae.distributions import SeriesPhaseType
 from phvae.risk.intervals import METHODS, interval
@@ -61,25 +61,11 @@ def missing(output: Path, replications: int) -> Iterator[tuple[str, int]]:
                 yield name, number
 
 
-def read(output: Path) -> list[dict[str, str]]:
-    """The rows of a file, none if it does not exist."""
-    if not output.exists():
-        return []
-    with output.open(newline="", encoding="utf-8") as file:
-        return list(csv.DictReader(file))
-
-
 def run(output: Path, *, replications: int, processes: int) -> None:
     """Append what is missing."""
-    output.parent.mkdir(parents=True, exist_ok=True)
-    fresh = not output.exists()
-    with get_context("spawn").Pool(processes) as pool, output.open("a", newline="", encoding="utf-8") as file:
-        table = csv.DictWriter(file, FIELDS, lineterminator="\n")
-        if fresh:
-            table.writeheader()
+    with get_context("spawn").Pool(processes) as pool, appending(output, FIELDS) as write:
         for row in pool.imap(replicate, list(missing(output, replications))):
-            table.writerow(row)
-            file.flush()
+            write([row])
 
 
 def summary(rows: Iterable[dict[str, str]]) -> str:

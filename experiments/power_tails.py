@@ -4,17 +4,19 @@
 
 Protocol of `experiments.accuracy`: 10,000 rows redrawn for every seed, 100,000 generated rows scored. Beside the model:
 maximum likelihood in the family that the rows were drawn from, on the same rows with the same number of generated
-ones. Of the model also its tail index, and whether its 95% interval holds the true one.
+ones. Of the model also its tail index, and whether its 95% interval holds the true one. Results are appended law by
+law, and a run that was stopped goes on where it stopped.
 """
 
 import argparse
-import csv
 from pathlib import Path
 
 import numpy as np
 
+from experiments import resumed
 from experiments.accuracy import FIELDS, GENERATED, summary, tail_scores
 from experiments.models import FAMILIES
+from experiments.resumed import Rows
 from phvae import PHVAE
 from phvae.datasets import PAPER_LAWS
 from phvae.metrics import tail_mass
@@ -53,18 +55,17 @@ def scores(law: str, seed: int, rows: int) -> list[dict[str, object]]:
     ]
 
 
-def run(path: Path, *, quick: bool) -> list[dict[str, str]]:
-    """Score every law for every seed; returns the rows of the file."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w", newline="", encoding="utf-8") as file:
-        table = csv.DictWriter(file, fieldnames=FIELDS)
-        table.writeheader()
-        for seed in range(2 if quick else 20):
-            for law in ("Pareto", "Burr XII") if quick else PAPER_LAWS:
-                table.writerows(scores(law, seed, 1000 if quick else 10_000))
-                file.flush()
-    with path.open(newline="", encoding="utf-8") as file:
-        return list(csv.DictReader(file))
+def run(path: Path, *, quick: bool) -> Rows:
+    """Score every law for every seed that the file does not hold yet; returns all of its rows."""
+    rows = 1000 if quick else 10_000
+    jobs = [
+        (law, seed) for seed in range(2 if quick else 20) for law in (("Pareto", "Burr XII") if quick else PAPER_LAWS)
+    ]
+    return resumed.run(path, FIELDS, jobs, job_of=job_of, score=lambda job: scores(*job, rows))
+
+
+def job_of(row: dict[str, str]) -> tuple[str, int]:
+    return row["case"].partition(", ")[0], int(row["seed"])
 
 
 def main() -> None:

@@ -13,7 +13,6 @@ appended fit by fit, and a run that was stopped goes on where it stopped. Data a
 """
 
 import argparse
-import csv
 import warnings
 from collections.abc import Callable, Iterator
 from itertools import combinations
@@ -22,7 +21,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from experiments import resumed
 from experiments.frame import key
+from experiments.resumed import Rows
 from phvae import PHVAE
 from phvae.baselines.references import Bootstrap
 from phvae.datasets import danish_fire_parts
@@ -89,38 +90,25 @@ def scores(protocol: str, seed: int) -> list[Score]:
     return found
 
 
-def read(path: Path) -> list[dict[str, str]]:
-    """The rows of a file, none if it does not exist."""
-    if not path.exists():
-        return []
-    with path.open(newline="", encoding="utf-8") as file:
-        return list(csv.DictReader(file))
-
-
-def run(path: Path, *, seeds: int = SEEDS) -> list[dict[str, str]]:
+def run(path: Path, *, seeds: int = SEEDS) -> Rows:
     """Fit what the file does not hold yet; returns all of its rows."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    rows = read(path)
-    done = {(row["protocol"], int(row["seed"])) for row in rows}
-    with path.open("a", newline="", encoding="utf-8") as file:
-        table = csv.DictWriter(file, FIELDS, lineterminator="\n")
-        if not rows:
-            table.writeheader()
-        for seed in range(seeds):
-            for protocol in PROTOCOLS:
-                if (protocol, seed) in done:
-                    continue
-                fresh = [
-                    {"protocol": protocol, "seed": str(seed), **score._asdict(), "value": f"{score.value:.6g}"}
-                    for score in scores(protocol, seed)
-                ]
-                table.writerows(fresh)
-                file.flush()
-                rows += fresh
-    return rows
+    jobs = [(protocol, seed) for seed in range(seeds) for protocol in PROTOCOLS]
+    return resumed.run(path, FIELDS, jobs, job_of=job_of, score=rows_of)
 
 
-def summary(rows: list[dict[str, str]]) -> str:
+def job_of(row: dict[str, str]) -> tuple[str, int]:
+    return row["protocol"], int(row["seed"])
+
+
+def rows_of(job: tuple[str, int]) -> list[dict[str, str]]:
+    protocol, seed = job
+    return [
+        {"protocol": protocol, "seed": str(seed), **score._asdict(), "value": f"{score.value:.6g}"}
+        for score in scores(protocol, seed)
+    ]
+
+
+def summary(rows: Rows) -> str:
     """Two Markdown tables: the errors of the shares of zeros, and the scores with their paired differences."""
     values = {
         (row["protocol"], row["column"], row["measure"], row["model"], int(row["seed"])): float(row["value"])

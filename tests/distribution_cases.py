@@ -81,3 +81,13 @@ SIGNED_CASES = {
         gain=SeriesPhaseType([0.5, 0.5], [0.5, 3.0]),
     ),
 }
+
+
+def assert_density_is_the_derivative(law, x):
+    """The density at points is the slope of distribution and survival function there."""
+    x = x.clone().requires_grad_()
+    log_f = law.log_prob(x).detach()
+    (by_cdf,) = torch.autograd.grad(law.log_cdf(x).sum(), x)
+    (by_sf,) = torch.autograd.grad(law.log_sf(x).sum(), x)
+    torch.testing.assert_close(by_cdf, (log_f - law.log_cdf(x).detach()).exp(), rtol=1e-7, atol=0)
+    torch.testing.assert_close(by_sf, -(log_f - law.log_sf(x).detach()).exp(), rtol=1e-7, atol=0)

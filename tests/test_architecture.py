@@ -15,7 +15,7 @@ SOURCE = Path(phvae.__file__).parent
 # A module imports from its own line or from lines above it when it is imported. Names in a folder count as the folder.
 ORDER = [
     {"phvae"},
-    {"defaults", "files", "tables", "modelfile", "history", "progress", "interrupt", "distributed"},
+    {"defaults", "files", "tables", "modelfile", "history", "progress", "interrupt", "distributed", "threads"},
     {"kernels"},
     {"distributions"},
     {"weights", "layout"},
@@ -34,7 +34,7 @@ ORDER = [
     {"objective"},
     {"launched", "adam"},
     {"training"},
-    {"assembly"},
+    {"assembly", "fitted"},
     {"risk", "persistence", "tail_index", "observing"},
     {"blocks", "streaming", "in_memory", "inspection"},
     {"cluster", "conditioning", "each_row"},

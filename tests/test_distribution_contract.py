@@ -7,7 +7,7 @@ from functools import cache
 import numpy as np
 import pytest
 import torch
-from distribution_cases import CASES, SIGNED_CASES, TAILED_CASES
+from distribution_cases import CASES, SIGNED_CASES, TAILED_CASES, assert_density_is_the_derivative
 from torch.distributions import Distribution, Independent
 
 import phvae.distributions
@@ -57,12 +57,7 @@ def test_the_package_offers_the_laws_at_the_top():
 
 
 def test_the_density_is_the_derivative_of_cdf_and_survival(law):
-    x = points(law).clone().requires_grad_()
-    log_f = law.log_prob(x).detach()
-    (by_cdf,) = torch.autograd.grad(law.log_cdf(x).sum(), x)
-    (by_sf,) = torch.autograd.grad(law.log_sf(x).sum(), x)
-    torch.testing.assert_close(by_cdf, (log_f - law.log_cdf(x).detach()).exp(), rtol=1e-7, atol=0)
-    torch.testing.assert_close(by_sf, -(log_f - law.log_sf(x).detach()).exp(), rtol=1e-7, atol=0)
+    assert_density_is_the_derivative(law, points(law))
 
 
 def test_the_density_integrates_to_differences_of_the_cdf(law):

@@ -379,10 +379,10 @@ def test_coverage_is_measured_on_the_intervals_that_users_get(monkeypatch):
 
 
 def test_the_committed_coverage_is_what_is_promised():
-    from experiments import coverage
+    from experiments import coverage, resumed
     from phvae.risk.intervals import METHOD
 
-    rows = coverage.read(Path(__file__).parents[1] / "docs" / "results" / "coverage.csv")
+    rows = resumed.read(Path(__file__).parents[1] / "docs" / "results" / "coverage.csv")
     for law in {row["law"] for row in rows}:
         true = float(coverage.LAWS[law].isf(coverage.PROBABILITY))
         own = [row for row in rows if row["law"] == law]
@@ -395,9 +395,9 @@ def test_the_committed_coverage_is_what_is_promised():
 
 
 def test_the_committed_zeros_are_what_is_promised():
-    from experiments import zero_atoms
+    from experiments import resumed, zero_atoms
 
-    rows = zero_atoms.read(Path(__file__).parents[1] / "docs" / "results" / "zero-atoms.csv")
+    rows = resumed.read(Path(__file__).parents[1] / "docs" / "results" / "zero-atoms.csv")
     seeds = {(row["protocol"], row["seed"]) for row in rows}
     assert len(seeds) == 2 * zero_atoms.SEEDS
     ours = [row for row in rows if row["measure"] == zero_atoms.ZEROS and row["model"] == "joint"]
@@ -415,3 +415,28 @@ def test_halves_of_a_real_table_share_no_row():
     train, scored = zero_atoms.split(values, "half", 3)
     assert sorted([*train[:, 0], *scored[:, 0]]) == values[:, 0].tolist()
     assert [part.tolist() for part in zero_atoms.split(values, "all rows", 3)] == [values.tolist()] * 2
+
+
+def test_a_file_that_was_written_in_part_is_completed(tmp_path):
+    from experiments import resumed
+
+    place, asked = tmp_path / "made" / "scores.csv", []
+
+    def score(job):
+        asked.append(job)
+        return [{"law": job[0], "seed": job[1], "value": value} for value in (1.5, 2.5)]
+
+    def run(jobs):
+        return resumed.run(
+            place, ("law", "seed", "value"), jobs, job_of=lambda row: (row["law"], int(row["seed"])), score=score
+        )
+
+    jobs = [("Pareto", 0), ("Burr, III", 0), ("Pareto", 1)]
+    assert resumed.read(place) == []
+    assert len(run(jobs[:2])) == 4
+    rows = run(jobs)
+    assert asked == jobs
+    assert [(row["law"], row["seed"], row["value"]) for row in rows] == [
+        (law, str(seed), value) for law, seed in jobs for value in ("1.5", "2.5")
+    ]
+    assert place.read_text().count("law") == 1

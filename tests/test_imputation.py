@@ -10,6 +10,7 @@ import torch
 from phvae import PHVAE
 from phvae.distributions import SeriesPhaseType
 from phvae.distributions.zero_atom import ZeroAtom
+from phvae.fitted import unconditional
 from phvae.imputation import draw_within
 
 NAN = math.nan
@@ -29,7 +30,7 @@ def model():
 
 def brute_force(model, first, points, *, beyond=None):
     """Distribution function of the second column given the first (a value, or its exceedance), from prior draws."""
-    vae = model._exact("cpu")
+    vae = unconditional(model)
     with torch.no_grad():
         z = vae.prior.sample(200_000, torch.Generator().manual_seed(5))
         own, other = vae.decoder.column(z, 0), vae.decoder.column(z, 1)

@@ -5,11 +5,12 @@ import signal
 
 import pytest
 import torch
-from training_run import model, rows, same, weights_of
+from training_run import model, rows, same, stop_at_checkpoint, weights_of
 
 import phvae.training
 from phvae import modelfile
 from phvae.adam import FusedAdam
+from phvae.batches import stream
 from phvae.decoders import PhaseTypeDecoder
 from phvae.priors import StandardNormal
 from phvae.training import TrainingError, train
@@ -49,22 +50,8 @@ def test_launched_steps_are_the_steps(waited, ahead, tmp_path):
 
 @pytest.mark.parametrize("step", [1, 4, 5, 6, 11])
 def test_launched_steps_resume(waited, ahead, tmp_path, monkeypatch, step):
-    class PowerCut(BaseException):
-        pass
-
-    save, resumed, count = modelfile.write, model(), 0
-
-    def write(*arguments):
-        nonlocal count
-        save(*arguments)
-        count += 1
-        if count == step:
-            raise PowerCut
-
-    with monkeypatch.context() as patch:
-        patch.setattr(modelfile, "write", write)
-        with pytest.raises(PowerCut):
-            train(model(), X, checkpoint=tmp_path / "run", checkpoint_seconds=0.0, **OPTIONS)
+    resumed = model()
+    stop_at_checkpoint(monkeypatch, step, X, checkpoint=tmp_path / "run", **OPTIONS)
     assert modelfile.read(tmp_path / "run")[0]["checkpoint"]["step"] == step
     assert_same_run(resumed, train(resumed, X, resume=tmp_path / "run", **OPTIONS), waited)
 
@@ -101,7 +88,7 @@ def test_a_loss_that_is_not_finite_names_its_rows_and_undoes_what_was_launched_a
             return result
 
     monkeypatch.setattr("phvae.training.FusedAdam", Watched)
-    order = torch.randperm(300, generator=phvae.training._stream("cpu", 4, "order", 0)).tolist()
+    order = torch.randperm(300, generator=stream("cpu", 4, "order", 0)).tolist()
     first = min((17, 203), key=order.index)
     batch = order.index(first) // 32
     trained = model()

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
-from training_run import UNITS, model, rows, run, same, weights_of
+from training_run import UNITS, model, rows, run, same, stop_at_checkpoint, weights_of
 
 from phvae import modelfile
 from phvae.adam import FusedAdam
@@ -76,32 +76,11 @@ def test_a_run_killed_while_it_writes_ends_with_the_same_weights(tmp_path):
     assert kill_and_compare(tmp_path, kills=20, epochs=60, while_writing=True) >= 10
 
 
-class PowerCut(BaseException):
-    """What no part of the package can have prepared for."""
-
-
-def stop_at_checkpoint(monkeypatch, number, **options):
-    """Train until the checkpoint with this number is written, and not one statement further."""
-    save, count = modelfile.write, 0
-
-    def write(*arguments):
-        nonlocal count
-        save(*arguments)
-        count += 1
-        if count == number:
-            raise PowerCut
-
-    with monkeypatch.context() as patch:
-        patch.setattr(modelfile, "write", write)
-        with pytest.raises(PowerCut):
-            train(model(), X, checkpoint_seconds=0.0, **options)
-
-
 @pytest.mark.parametrize("step", [1, 4, 5, 6, 10, 14])
 def test_every_position_within_an_epoch_resumes(tmp_path, monkeypatch, step):
     whole, resumed = model(), model()
     expected = train(whole, X, **OPTIONS)
-    stop_at_checkpoint(monkeypatch, step, checkpoint=tmp_path / "run", **OPTIONS)
+    stop_at_checkpoint(monkeypatch, step, X, checkpoint=tmp_path / "run", **OPTIONS)
     history = train(resumed, X, resume=tmp_path / "run", **OPTIONS)
     assert same(weights_of(resumed), weights_of(whole))
     for column in ("epoch", "elbo", "kl", "validation_elbo", "learning_rate"):

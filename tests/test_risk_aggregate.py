@@ -195,7 +195,7 @@ def test_inflation_of_a_column_scales_its_part():
 
 def test_aggregates_are_frames_that_say_what_lies_beyond_the_rows():
     named = copy.copy(model(latent_dim=0))
-    named.table_kind_, named._columns = "pandas", ["fire", "water", "theft"]
+    named.table_kind_, named.columns_ = "pandas", ["fire", "water", "theft"]
     # 400 rows at 40 a year are ten years
     answer = named.aggregate("fire", frequency=40.0, rarest=1e-2).aep_curve([5, 50])
     assert list(answer.columns) == [

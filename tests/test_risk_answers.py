@@ -192,7 +192,7 @@ def test_answers_beyond_the_largest_observation_say_so():
 @pytest.mark.parametrize(("kind", "type_"), [("pandas", pd.DataFrame), ("polars", pl.DataFrame), ("pyarrow", None)])
 def test_answers_are_tables_of_the_kind_of_the_data(kind, type_):
     framed = copy.copy(model())
-    framed.table_kind_, framed._columns = kind, ["fire", "water", "theft"]
+    framed.table_kind_, framed.columns_ = kind, ["fire", "water", "theft"]
     answer = framed.quantile(["theft", "fire"], [0.9, 0.99])
     names = ["column", "level", "value", "standard_error", "low", "high", "extrapolated"]
     if type_ is None:

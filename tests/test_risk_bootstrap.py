@@ -543,3 +543,14 @@ def test_a_model_of_signed_columns_is_fitted_anew_to_each_resample():
     few.loc[few["bond"] < 0, "bond"] = losses
     with pytest.raises(ValueError, match=r"^column 'bond' has 7 rows with another negative value than 0 and its most"):
         bootstrap(signed_fit(few, n_phases=2), few, n=40)
+
+
+def test_losses_that_are_all_intervals_have_a_largest_value_in_each_resample():
+    x = np.random.default_rng(0).standard_t(4, size=(120, 1))
+    ends = {name: np.where(x < 0, share * x, np.nan) for name, share in (("lower", 1.5), ("upper", 0.5))}
+    model = PHVAE(support="real", n_phases=2, epochs=0, latent_dim=0, random_state=0).fit(x, **ends)
+    nearest = np.sort(-ends["upper"][x < 0])
+    assert model.tail_record_.losses[0].largest == nearest[-1]
+    for again in bootstrap(model, x, 2, random_state=0, **ends).models:
+        assert again.tail_record_.losses[0].largest in nearest
+        assert np.isfinite(again.var(0.99, tail="lower")["value"]).all()

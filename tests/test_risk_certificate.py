@@ -209,7 +209,7 @@ def test_the_certificate_is_a_frame_and_json(fits):
     fitted, _, new, certificate = fits["pareto"]
     assert certificate.frame["trust_point"].tolist() == [certificate.columns[0].trust_point]
     named = copy.copy(fitted)
-    named.table_kind_, named._columns = "pandas", ["loss"]
+    named.table_kind_, named.columns_ = "pandas", ["loss"]
     frame = named.tail_certificate(new).frame
     assert isinstance(frame, pd.DataFrame)
     assert frame.loc[0, ["column", "verdict"]].tolist() == ["loss", "caution"]

@@ -304,7 +304,7 @@ def test_bent_clocks_are_summed_by_draws():
 
 def test_sums_with_named_columns_are_frames_with_names():
     named = copy.copy(model(latent_dim=0))
-    named.table_kind_, named._columns = "pandas", ["fire", "water", "theft"]
+    named.table_kind_, named.columns_ = "pandas", ["fire", "water", "theft"]
     answer = named.sum(["fire", "theft"], {"theft": 0.5}).allocation([0.9, 0.99])
     assert list(answer.columns) == ["column", "level", "value", "standard_error", "low", "high", "extrapolated"]
     assert list(answer["column"]) == ["fire", "fire", "theft", "theft"]
@@ -324,7 +324,7 @@ def test_a_signed_column_and_one_of_losses_are_added_up_as_their_rows_are():
     with pytest.raises(ValueError, match="has negative values; give columns of losses only"):
         mixed.aggregate(0, frequency=1.0)
     # columns of losses alone are summed as they are anywhere
-    assert mixed.sum("x1" if mixed._columns else 1).sf(2.0)["value"] == pytest.approx(
+    assert mixed.sum("x1" if mixed.columns_ else 1).sf(2.0)["value"] == pytest.approx(
         mixed.sf(1, 2.0)["value"], rel=1e-7
     )
 
@@ -360,3 +360,15 @@ def test_a_bad_question_about_a_sum_is_one_clear_sentence(ask, message):
     with pytest.raises(ValueError, match=message) as error:
         ask(model(latent_dim=0))
     assert "\n" not in str(error.value)
+
+
+def test_a_sum_beyond_all_that_its_columns_can_have_shown_is_extrapolated():
+    fitted = model(latent_dim=0)
+    largest = [record.largest for record in fitted.tail_record_.columns]
+    total = fitted.sum([0, 1], [1, 2])
+    # with so many rows that none of these answers is rare by their number
+    fitted.settings_ = fitted.settings_ | {"n_rows": 10**30}
+    bound = largest[0] + 2 * largest[1]
+    flags = fitted.sum([0, 1], [1, 2]).sf([0.5 * bound, 0.999 * bound, 1.001 * bound])["extrapolated"]
+    assert flags.tolist() == [False, False, True]
+    assert repr(total) == "SumOfColumns(x0 + 2 x1)"

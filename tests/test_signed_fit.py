@@ -227,6 +227,12 @@ def test_the_command_line_takes_both_signs(tmp_path, capsys):
     answers = json.loads(capsys.readouterr().out)["answers"]
     assert [row["column"] for row in answers] == ["-bond", "-bond"]
     assert answers[0]["value"] == pytest.approx(values(PHVAE.load(model).var(0.99, "bond", tail="lower"))[0], rel=0.05)
+    loss = ["--sum", "--tail", "lower", "--exceeds", "0.02", "--rtol", "0.02", "--json"]
+    assert run(["risk", model, *loss]) == 0
+    (answer,) = json.loads(capsys.readouterr().out)["answers"]
+    own = PHVAE.load(model)
+    own.table_kind_ = "numpy"
+    assert answer["value"] == own.sum(tail="lower", rtol=0.02).sf(0.02)["value"][0]
     assert run(["risk", model, "--tail", "left"]) == 2
     assert "--tail 'left'; give 'upper' or 'lower'" in capsys.readouterr().err
     assert run(["fit", table, "-o", model, *quick, "--columns", "bond", "--support", "bond=real"]) == 0

@@ -13,6 +13,7 @@ from training_run import UNITS, model, rows, same, weights_of
 
 import phvae.training
 from phvae.adam import FusedAdam
+from phvae.batches import stream
 from phvae.decoders import GaussianDecoder, PhaseTypeDecoder
 from phvae.history import EpochRecord, History
 from phvae.launched import hold_back
@@ -68,8 +69,8 @@ def test_a_step_follows_the_gradient_of_the_loss_as_documented():
         trained, X, epochs=1, batch_size=300, beta=0.7, smoothness=smoothness, weights=weights,
         schedule=lambda epoch, epochs: 1.0, seed=3, **options,
     )  # fmt: skip
-    order = torch.randperm(300, generator=phvae.training._stream("cpu", 3, "order", 0))
-    noise = phvae.training._stream("cpu", 3, "noise", 0)
+    order = torch.randperm(300, generator=stream("cpu", 3, "order", 0))
+    noise = stream("cpu", 3, "noise", 0)
     terms = reference.terms(X[order], generator=noise, penalty=True)
     share = weights[order] / weights.mean()
     loss = -(share * (terms.log_likelihood - 0.7 * terms.kl)).mean() + (smoothness * terms.roughness).sum()
@@ -165,7 +166,7 @@ def test_epochs_are_recorded_with_their_means():
     for record in history:
         assert record.elbo == record.log_likelihood - record.kl
         assert record.seconds > 0
-    noise = phvae.training._stream("cpu", 0, "held out", 2)
+    noise = stream("cpu", 0, "held out", 2)
     with torch.no_grad():
         assert history[2].validation_elbo == float(trained.elbo(HELD_OUT, generator=noise).mean())
     assert history[0].learning_rate == pytest.approx(0.01 * cosine_schedule(4 / 5, 3))
@@ -177,11 +178,11 @@ def test_epochs_are_recorded_with_their_means():
 def test_frozen_weights_have_the_mean_terms_of_the_epoch():
     trained = model()
     history = train(trained, X, epochs=1, batch_size=64, schedule=lambda epoch, epochs: 0.0)
-    order = torch.randperm(300, generator=phvae.training._stream("cpu", 0, "order", 0))
+    order = torch.randperm(300, generator=stream("cpu", 0, "order", 0))
     totals = torch.zeros(2, dtype=torch.float64)
     with torch.no_grad():
         for step, chosen in enumerate(order.split(64)):
-            terms = trained.elbo_terms(X[chosen], generator=phvae.training._stream("cpu", 0, "noise", step))
+            terms = trained.elbo_terms(X[chosen], generator=stream("cpu", 0, "noise", step))
             totals += torch.stack(terms).sum(-1)
     assert history[0].log_likelihood == pytest.approx(float(totals[0]) / 300, rel=1e-12)
     assert history[0].kl == pytest.approx(float(totals[1]) / 300, rel=1e-12)
@@ -281,7 +282,7 @@ def test_a_loss_that_is_not_finite_names_the_rows_and_keeps_the_weights(steps):
     trained = model()
     with pytest.raises(TrainingError) as caught:
         train(trained, x, epochs=2, batch_size=32, seed=4)
-    order = torch.randperm(300, generator=phvae.training._stream("cpu", 4, "order", 0)).tolist()
+    order = torch.randperm(300, generator=stream("cpu", 4, "order", 0)).tolist()
     first = min((17, 203), key=order.index)
     batch = order.index(first) // 32
     message = str(caught.value)
@@ -303,7 +304,7 @@ def test_a_gradient_that_is_not_finite_names_the_row():
             return super().law(outputs)
 
     trained = VAE(GaussianEncoder(2, 2, **UNITS), Cliff(2, **UNITS), StandardNormal(2))
-    order = torch.randperm(300, generator=phvae.training._stream("cpu", 0, "order", 0)).tolist()
+    order = torch.randperm(300, generator=stream("cpu", 0, "order", 0)).tolist()
     with pytest.raises(TrainingError, match=f"the gradient of the loss is not finite for row {order[42]} of x"):
         train(trained, X, epochs=1, batch_size=300)
 

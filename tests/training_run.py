@@ -9,6 +9,7 @@ import sys
 import torch
 from safetensors.torch import save_file
 
+from phvae import modelfile
 from phvae.decoders import PhaseTypeDecoder
 from phvae.priors import MixturePrior
 from phvae.training import train
@@ -36,6 +37,30 @@ def weights_of(trained):
 def same(left, right):
     """Whether two sets of weights agree in every bit."""
     return left.keys() == right.keys() and all(torch.equal(left[name], right[name]) for name in left)
+
+
+class PowerCut(BaseException):
+    """What no part of the package can have prepared for."""
+
+
+def stop_at_checkpoint(monkeypatch, number, x, **options):
+    """Train until the checkpoint with this number is written, and not one statement further."""
+    save, count = modelfile.write, 0
+
+    def write(*arguments):
+        nonlocal count
+        save(*arguments)
+        count += 1
+        if count == number:
+            raise PowerCut
+
+    with monkeypatch.context() as patch:
+        patch.setattr(modelfile, "write", write)
+        try:
+            train(model(), x, checkpoint_seconds=0.0, **options)
+        except PowerCut:
+            return
+    raise AssertionError(f"the run ended after {count} checkpoints")
 
 
 def run(checkpoint, weights, epochs, *, resume):

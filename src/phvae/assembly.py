@@ -11,7 +11,7 @@ from torch import Tensor
 
 from phvae import defaults
 from phvae import weights as weighing
-from phvae.batches import RowsInMemory
+from phvae.batches import RowsInMemory, RowSource
 from phvae.checkpoint import Place
 from phvae.decoders import PhaseTypeDecoder
 from phvae.history import EpochRecord, History
@@ -29,7 +29,17 @@ from phvae.transformed_decoders import TransformedDecoder, family_of
 from phvae.transformed_start import choose_transformed_phases, set_transformed_start
 from phvae.vae import VAE, GaussianEncoder
 
-__all__ = ["Fitted", "Translation", "build", "choose_phases", "fit", "settle_phases", "split", "to_users_units"]
+__all__ = [
+    "Fitted",
+    "Translation",
+    "build",
+    "choose_phases",
+    "fit",
+    "learn",
+    "settle_phases",
+    "split",
+    "to_users_units",
+]
 
 Array = NDArray[np.float64]
 
@@ -112,43 +122,91 @@ def fit(
     assert isinstance(vae.decoder, PhaseTypeDecoder)
     smoothness, found = _start(vae.decoder, x, counted, settings)
     vae = vae.to(settings["device"])
-    history = History(())
     held_out_volume = float(weighing.mean(volume[held_out_rows], held_out_mass)) if len(held_out_rows) else 0.0
-    translate = Translation(float(weighing.mean(volume[rows], mass)), held_out_volume)
-    if settings["epochs"]:
-        try:
-            history = train(
-                vae,
-                x,
-                epochs=settings["epochs"],
-                batch_size=settings["batch_size"],
-                learning_rate=settings["learning_rate"],
-                weight_decay=settings["weight_decay"],
-                clip_norm=settings["clip_norm"],
-                schedule=step_schedule if settings["schedule"] == "step" else cosine_schedule,
-                beta=settings["beta"],
-                kl_warmup=settings["kl_warmup"],
-                smoothness=smoothness,
-                validation=validation,
-                patience=settings["patience"] if validation is not None else None,
-                seed=settings["seed"],
-                weights=counted,
-                validation_weights=held_out_counted if validation is not None else None,
-                checkpoint=checkpoint,
-                checkpoint_seconds=settings["checkpoint_seconds"],
-                resume=resume,
-                callback=None if callback is None else lambda record: callback(translate.record(record)),
-                progress=progress,
-            )
-        except TrainingError as error:
-            where = f"values are unit-free, rows are counted among the {len(rows)} that are not held out"
-            raise TrainingError(f"{error} ({where})") from error
-        device = settings["device"]
-        table = RowsInMemory(x.to(device), None if counted is None else counted.to(device))
-        n_components = settle_prior(vae, table, seed=settings["seed"])
-        found |= {"n_components": n_components} if n_components else {}
+    history, settled = learn(
+        vae,
+        x,
+        settings,
+        smoothness=smoothness,
+        translate=Translation(float(weighing.mean(volume[rows], mass)), held_out_volume),
+        weights=counted,
+        validation=validation,
+        validation_weights=held_out_counted if validation is not None else None,
+        checkpoint=checkpoint,
+        resume=resume,
+        callback=callback,
+        progress=progress,
+    )
+    found |= settled
     found |= {"smoothness": smoothness.tolist()}
-    return Fitted(vae.cpu().eval(), translate.history(history), held_out_rows, found)
+    return Fitted(vae.cpu().eval(), history, held_out_rows, found)
+
+
+def learn(
+    vae: VAE,
+    rows: Tensor | RowSource,
+    settings: Mapping[str, Any],
+    *,
+    smoothness: Tensor,
+    translate: "Translation",
+    weights: Tensor | None = None,
+    validation: Tensor | None,
+    validation_weights: Tensor | None = None,
+    checkpoint: Place | None = None,
+    resume: Place | None = None,
+    callback: Callable[[EpochRecord], Any] | None = None,
+    progress: bool | None = False,
+) -> tuple[History, dict[str, Any]]:
+    """Train a model that stands at its start laws, in place, then settle its prior.
+
+    Args:
+        vae: Model of unit-free columns, on the device of the settings.
+        rows: Unit-free rows to train on, shape ``(n, width)``, or a source of them.
+        settings: As in `fit`.
+        smoothness: Weight of the roughness of each column, shape ``(D,)``.
+        translate: From the log-likelihoods of these rows to those in the user's units.
+        weights: Positive weights of the rows, shape ``(n,)``; a source has its own.
+        validation: Held-out rows, shape ``(v, width)``.
+        validation_weights: Their weights.
+        checkpoint, resume, callback, progress: As in `fit`.
+
+    Returns:
+        The history in the user's units, and the number of components of the prior where that has changed, by name.
+    """
+    if not settings["epochs"]:
+        return History(()), {}
+    try:
+        history = train(
+            vae,
+            rows,
+            epochs=settings["epochs"],
+            batch_size=settings["batch_size"],
+            learning_rate=settings["learning_rate"],
+            weight_decay=settings["weight_decay"],
+            clip_norm=settings["clip_norm"],
+            schedule=step_schedule if settings["schedule"] == "step" else cosine_schedule,
+            beta=settings["beta"],
+            kl_warmup=settings["kl_warmup"],
+            smoothness=smoothness,
+            validation=validation,
+            patience=settings["patience"] if validation is not None else None,
+            seed=settings["seed"],
+            weights=weights,
+            validation_weights=validation_weights,
+            checkpoint=checkpoint,
+            checkpoint_seconds=settings["checkpoint_seconds"],
+            resume=resume,
+            callback=None if callback is None else lambda record: callback(translate.record(record)),
+            progress=progress,
+        )
+    except TrainingError as error:
+        where = f"values are unit-free, rows are counted among the {rows.shape[0]} that are not held out"
+        raise TrainingError(f"{error} ({where})") from error
+    if isinstance(rows, Tensor):
+        device = settings["device"]
+        rows = RowsInMemory(rows.to(device), None if weights is None else weights.to(device))
+    n_components = settle_prior(vae, rows, seed=settings["seed"])
+    return translate.history(history), {"n_components": n_components} if n_components else {}
 
 
 def settle_phases(

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phvae.blocks import BLOCK, blocks_of, draw
+from phvae.fitted import unconditional
 from phvae.modelfile import as_bytes, from_bytes
 from phvae.observing import whole_counts
 from phvae.persistence import pack, unpack
@@ -58,7 +59,7 @@ class Clustered:
             lengths = [min(at_once * BLOCK, int(n_samples) - start * BLOCK) for start in starts]
             shapes = [(length, self.n_features_in_) for length in lengths]
             return arrays.concatenate([arrays.from_delayed(*pair, float) for pair in zip(parts, shapes, strict=True)])
-        meta = from_matrix(np.zeros((0, self.n_features_in_)), self._columns, "pandas")
+        meta = from_matrix(np.zeros((0, self.n_features_in_)), self.columns_, "pandas")
         return frames.from_delayed(parts, meta=meta, verify_meta=False)
 
     def score_dask(self: Any, X: Any) -> Any:
@@ -129,7 +130,7 @@ def _dask() -> tuple[Any, Any, Any]:
 
 def _shared(dask: Any, model: Any) -> Any:
     """The bytes of a fitted model as one node of a graph, which all parts look at."""
-    model._exact("cpu")  # says so where there is no fit yet
+    unconditional(model)  # says so where there is no fit yet
     content = as_bytes(*pack(model))
     return dask.delayed(content, name=f"phvae-{dask.base.tokenize(content)}", pure=True)
 
@@ -147,10 +148,10 @@ def _model(content: bytes) -> "PHVAE":
 def _sample(content: bytes, n_samples: int, seed: int, first: int, last: int) -> Any:
     """Rows of some blocks of a sample, as pandas or as an array."""
     model = _model(content)
-    vae = model._exact("cpu")
+    vae = unconditional(model)
     blocks = range(first, min(last, len(blocks_of(n_samples))))
     values = whole_counts(model, np.concatenate(list(draw(vae, seed, n_samples, blocks))))
-    return from_matrix(values, model._columns, "numpy" if model.table_kind_ == "numpy" else "pandas")
+    return from_matrix(values, model.columns_, "numpy" if model.table_kind_ == "numpy" else "pandas")
 
 
 def _score(content: bytes, rows: Any) -> Array:

@@ -8,11 +8,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
-from torch import Tensor
 
 from phvae.blocks import Shard, blocks_of, draw
 from phvae.covariates import Covariates
 from phvae.each_row import EachRow
+from phvae.fitted import covariates_of, in_double, unconditional
 from phvae.observing import whole_counts
 from phvae.risk.answers import TailAnswers
 from phvae.risk.questions import whole
@@ -53,12 +53,12 @@ class Conditioned(TailAnswers):
         >>> small.quantile(0, 0.99)["value"].shape, small.sample(3, random_state=0).shape, small.settings_["given"]
         ((1,), (3, 1), {'size': 1.5})
         """
-        how = self._covariates_asked()
+        how = covariates_of(self)
         # a row of a pandas frame is a series, of which the names are the index
         named = covariates.to_dict() if hasattr(covariates, "index") and hasattr(covariates, "items") else covariates
         row = how.one_row(covariates if hasattr(covariates, "columns") else named)
         held: Any = copy.copy(self)
-        held.vae_ = self._double("cpu").given(torch.from_numpy(how.read(row)[0]))
+        held.vae_ = in_double(self.vae_).given(torch.from_numpy(how.read(row)[0]))
         for parameter in held.vae_.parameters():
             # single precision as in every model, so that a file holds all of it
             parameter.data = parameter.data.float()
@@ -80,33 +80,10 @@ class Conditioned(TailAnswers):
         Args:
             covariates: Table of them.
         """
-        how = self._covariates_asked()
+        how = covariates_of(self)
         rows = how.rows(covariates)
         models = [self.at(row) for row in rows]
         return EachRow(models, [{str(name): value for name, value in row.items()} for row in rows], self.table_kind_)
-
-    def _covariates_asked(self) -> Covariates:
-        check_is_fitted(self)
-        if self.covariates_ is None:
-            raise ValueError("covariates: this model was fitted without any; leave them out, or fit with covariates")
-        return self.covariates_
-
-    def _beside(self, values: Array, covariates: Any, name: str = "X") -> Tensor:
-        """Rows as the networks read them: values, shape ``(n, ...)``, and the covariates that belong to them."""
-        if covariates is not None:
-            numbers = self._covariates_asked().read(covariates)
-            if len(numbers) != len(values):
-                raise ValueError(
-                    f"covariates has {len(numbers)} rows and {name} {len(values)}; give one row of covariates for each"
-                )
-            values = np.concatenate((values, numbers), 1)
-        elif self.covariates_ is not None:
-            raise ValueError(
-                f"covariates = None, and this model has {_listed(self.covariates_)}; give a table of them with a row "
-                f"for each row of {name}"
-            )
-        # copied only if torch cannot use the memory of a read-only or reversed array
-        return torch.from_numpy(np.require(values, requirements=["C", "W"]))
 
     def _draw(
         self: Any,
@@ -120,33 +97,15 @@ class Conditioned(TailAnswers):
         check_is_fitted(self)
         n = whole("n_samples", n_samples)
         if covariates is None:
-            vae, move = self._exact("cpu"), self._mover(splice)
+            vae, move = unconditional(self), self._mover(splice)
             rows = draw(vae, seed_of(random_state), n, blocks_of(n, shard), move)
             return (whole_counts(self, block) for block in rows)
-        numbers = self._covariates_asked().read(covariates)
+        numbers = covariates_of(self).read(covariates)
         if len(numbers) == 1:
             of_one: Iterator[Array] = self.at(covariates)._draw(n, random_state, splice, shard)
             return of_one
         if splice is not None:
             raise ValueError(f"splice = {splice!r} is not for rows with covariates; leave it out")
         c = torch.from_numpy(np.repeat(numbers, n, 0))
-        rows = draw(self._double("cpu"), seed_of(random_state), len(c), blocks_of(len(c), shard), covariates=c)
+        rows = draw(in_double(self.vae_), seed_of(random_state), len(c), blocks_of(len(c), shard), covariates=c)
         return (whole_counts(self, block) for block in rows)
-
-    def _double(self, device: str) -> VAE:
-        """The model in double precision, where the result for a row does not depend on the rows beside it."""
-        return copy.deepcopy(self.vae_).double().to(device)
-
-    def _exact(self, device: str) -> VAE:
-        """The same for a question that is about the model alone, and not about rows."""
-        check_is_fitted(self)
-        if self.covariates_ is not None:
-            raise ValueError(
-                f"this model has the covariates {_listed(self.covariates_)}; give covariates=, or ask the "
-                "model of one row of them, model.at({name: value, ...}), or phvae at"
-            )
-        return self._double(device)
-
-
-def _listed(covariates: Covariates) -> str:
-    return ", ".join(map(repr, covariates.names))

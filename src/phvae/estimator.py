@@ -8,24 +8,25 @@ import torch
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, DensityMixin, TransformerMixin
 from sklearn.utils import Tags
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from phvae import defaults, modelfile
 from phvae.blocks import BLOCK, Shard
 from phvae.checkpoint import Place
+from phvae.fitted import in_double, network_rows
 from phvae.history import EpochRecord, History, warn_of_short_training
 from phvae.in_memory import fit_table
 from phvae.inspection import phase_type
 from phvae.observing import observe, observed_rows, refuse_beside_stream
 from phvae.persistence import Verification, pack, require_same_numbers, unpack
-from phvae.preprocessing import Origin, PositiveScaler, column_names, require_non_negative
+from phvae.preprocessing import Origin, PositiveScaler
 from phvae.risk.record import TailRecord
 from phvae.risk.sources import Splice
 from phvae.scoring import CHUNK, Scored
 from phvae.settings import device_of
 from phvae.streaming.fitting import ParquetStream, fit_stream, table_or_stream
-from phvae.supports import Support, any_signed, signed_columns
-from phvae.tables import Table, from_matrix, is_frame, to_matrix
+from phvae.supports import Support, any_signed
+from phvae.tables import Table, from_matrix, to_matrix
 from phvae.tail_index import tail_index
 from phvae.vae import VAE
 from phvae.weights import sample_weights
@@ -83,6 +84,7 @@ class PHVAE(Scored, ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMi
         vae_: The trained model, in the user's units.
         history_: One record per epoch; log-likelihoods are in the user's units.
         n_features_in_, feature_names_in_: Columns seen in `fit`; names if the table had any.
+        columns_: Names of the columns as that table has them, not all of them text perhaps; None for an array.
         tail_record_: Counts and largest values of each column, at most 1,001, of signed columns also the lowest; None
             in files of older versions.
         covariates_: How the covariates are read, with their names, kinds and levels; None without any.
@@ -103,7 +105,7 @@ class PHVAE(Scored, ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMi
     feature_names_in_: NDArray[np.object_]
     table_kind_: str
     fingerprint_: str
-    _columns: list[Any] | None
+    columns_: list[Any] | None
 
     tail_index = tail_index
     phase_type = phase_type
@@ -260,7 +262,7 @@ class PHVAE(Scored, ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMi
             model = self if covariates is None else self.at(covariates)
             return model.conditional_sample(n_samples, given, random_state, splice=splice).rows
         values = np.concatenate(list(self._draw(n_samples, random_state, splice, covariates=covariates)))
-        return from_matrix(values, self._columns, self.table_kind_)
+        return from_matrix(values, self.columns_, self.table_kind_)
 
     def sample_blocks(
         self,
@@ -279,16 +281,21 @@ class PHVAE(Scored, ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMi
             splice: As in `sample`.
             covariates: As in `sample`.
             shard: ``(i, n)`` for the part with number ``i``, counted from 1, of ``n`` parts that follow each other.
+
+        >>> x = np.random.default_rng(0).exponential(size=(100, 1))
+        >>> model = PHVAE(n_phases=1, epochs=0, random_state=0).fit(x)
+        >>> [len(rows) for rows in model.sample_blocks(5000, random_state=0)]
+        [4096, 904]
         """
         blocks = self._draw(n_samples, random_state, splice, shard, covariates)
-        return (from_matrix(rows, self._columns, self.table_kind_) for rows in blocks)
+        return (from_matrix(rows, self.columns_, self.table_kind_) for rows in blocks)
 
     def transform(self, X: Any, *, covariates: Any = None) -> Array:
         """Mean of the latent vector given each row and its covariates, shape ``(n, latent_dim)``."""
         rows, layout = observed_rows(self, X, {})
-        x = self._beside(rows, covariates)
+        x = network_rows(self, rows, covariates)
         device = device_of(self.device)
-        vae, at_once = self._double(device), defaults.rows_at_once(CHUNK, self.n_features_in_)
+        vae, at_once = in_double(self.vae_, device), defaults.rows_at_once(CHUNK, self.n_features_in_)
         vae.encoder.layout = layout
         with torch.no_grad():
             means = [vae.posterior(rows.to(device)).mean.cpu() for rows in torch.split(x, at_once)]
@@ -308,10 +315,10 @@ class PHVAE(Scored, ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMi
         if table.values.shape[1] != latent_dim:
             raise ValueError(f"Z has {table.values.shape[1]} columns and the model {latent_dim} latent dimensions")
         device = device_of(self.device)
-        vae, inputs = self._double(device), self._beside(table.values, covariates, "Z")
+        vae, inputs = in_double(self.vae_, device), network_rows(self, table.values, covariates, "Z")
         with torch.no_grad():
             means = [vae.decoder(z.to(device)).mean for z in inputs.split(defaults.rows_at_once(BLOCK, vae.n_columns))]
-        return from_matrix(torch.cat(means).cpu().numpy(), self._columns, table.kind)
+        return from_matrix(torch.cat(means).cpu().numpy(), self.columns_, table.kind)
 
     def save(self, path: Place) -> None:
         """Write the fitted model to one file: a safetensors file with a JSON header, sealed by a digest."""
@@ -342,18 +349,3 @@ class PHVAE(Scored, ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMi
     @property
     def _n_features_out(self) -> int:
         return int(self.settings_["latent_dim"])
-
-    def _read(self, X: Any, *, reset: bool, gaps: bool = False) -> Table:
-        """A table with the columns of the fit, >= 0 where they are not signed; with ``gaps`` a cell may be NaN."""
-        framed = is_frame(X)
-        if not reset:
-            check_is_fitted(self)
-            if framed:  # other columns explain missing cells better than the other way round
-                validate_data(self, X, reset=False, skip_check_array=True)
-        table = to_matrix(X, gaps=gaps)
-        if reset or not framed:
-            validate_data(self, X if framed else table.values, reset=reset, skip_check_array=True)
-        labels = column_names(table.values.shape[1], table.names)
-        signed = signed_columns(self.support, labels) if reset else self.scaler_.loss_share_ > 0
-        require_non_negative(table.values, labels, signed)
-        return table

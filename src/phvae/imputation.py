@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from phvae.distributions.tails import TailedLaw
+from phvae.fitted import in_double, network_rows
 from phvae.observation import log_likelihood
 from phvae.observed import Cells
 from phvae.observing import cells_of, rows_of, whole_counts
@@ -50,8 +51,8 @@ def impute(
     if not len(places):
         return filled
     rows, layout = rows_of(model, cells)
-    x = model._beside(rows, covariates)
-    vae = model._double("cpu")
+    x = network_rows(model, rows, covariates)
+    vae = in_double(model.vae_)
     vae.encoder.layout = layout
     generator = torch.Generator().manual_seed(seed_of(random_state))
     at_once = max(1, CHUNK // ((POINTS + n_draws) * values.shape[1]))

@@ -109,7 +109,7 @@ def fit_table(
     model.fingerprint_ = fingerprint(
         *(torch.from_numpy(np.require(part, requirements=["C", "W"])) for part in digested)
     )
-    model._columns = table.names
+    model.columns_ = table.names
     return model
 
 

@@ -6,6 +6,7 @@ import torch
 from sklearn.utils.validation import check_is_fitted
 
 from phvae.distributions import SeriesPhaseType
+from phvae.fitted import unconditional
 from phvae.preprocessing import column_names
 from phvae.risk.questions import place
 from phvae.risk.turned import Tail, turned
@@ -33,10 +34,10 @@ def phase_type(model: "PHVAE", column: str | int, z: Any = None, *, tail: Tail =
         One law for each latent vector, in the user's units.
     """
     check_is_fitted(model)
-    names = column_names(model.n_features_in_, model._columns)
+    names = column_names(model.n_features_in_, model.columns_)
     position = place(column, names)
     losses = bool(turned(tail, [position], names, model.scaler_.lower_.tolist()))
-    vae = model._exact("cpu")
+    vae = unconditional(model)
     points = torch.zeros(vae.latent_dim) if z is None else torch.as_tensor(z)
     if points.shape[-1:] != (vae.latent_dim,):
         raise ValueError(f"z has shape {tuple(points.shape)}; give vectors of length {vae.latent_dim}")

@@ -7,19 +7,29 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
 from phvae.layout import Layout
 from phvae.observed import Cells, count_columns, read_cells
-from phvae.preprocessing import column_names
+from phvae.preprocessing import column_names, require_non_negative
 from phvae.supports import signed_columns
-from phvae.tables import Table
+from phvae.tables import Table, is_frame, to_matrix
 from phvae.vae import VAE
 
 if TYPE_CHECKING:
     from phvae.estimator import PHVAE
 
-__all__ = ["acceptance", "cells_of", "observe", "observed_rows", "refuse_beside_stream", "rows_of", "whole_counts"]
+__all__ = [
+    "acceptance",
+    "cells_of",
+    "observe",
+    "observed_rows",
+    "read_rows",
+    "refuse_beside_stream",
+    "rows_of",
+    "whole_counts",
+]
 
 Array = NDArray[np.float64]
 
@@ -27,10 +37,33 @@ Array = NDArray[np.float64]
 ACCEPTANCE_POINTS = 2**13
 
 
+def read_rows(model: "PHVAE", X: Any, *, reset: bool = False, gaps: bool = False) -> Table:
+    """A table with the columns of the fit, >= 0 where they are not signed.
+
+    Args:
+        model: Estimator.
+        X: Table.
+        reset: It is the table of a fit: its columns are taken over.
+        gaps: A cell may be NaN.
+    """
+    framed = is_frame(X)
+    if not reset:
+        check_is_fitted(model)
+        if framed:  # other columns explain missing cells better than the other way round
+            validate_data(model, X, reset=False, skip_check_array=True)
+    table = to_matrix(X, gaps=gaps)
+    if reset or not framed:
+        validate_data(model, X if framed else table.values, reset=reset, skip_check_array=True)
+    labels = column_names(table.values.shape[1], table.names)
+    signed = signed_columns(model.support, labels) if reset else model.scaler_.loss_share_ > 0
+    require_non_negative(table.values, labels, signed)
+    return table
+
+
 def observe(model: "PHVAE", X: Any, beside: Mapping[str, Any]) -> tuple[Table, Cells | None, list[int]]:
     """The table of a fit, what is known of its cells where that is not their values, and which columns are counts."""
     gaps = model.missing == "model"
-    table = model._read(X, reset=True, gaps=gaps or _some(beside))
+    table = read_rows(model, X, reset=True, gaps=gaps or _some(beside))
     labels = column_names(table.values.shape[1], table.names)
     signed = signed_columns(model.support, labels)
     counts = count_columns(model.counts, table.values, labels, signed)
@@ -43,13 +76,13 @@ def observe(model: "PHVAE", X: Any, beside: Mapping[str, Any]) -> tuple[Table, C
 def observed_rows(model: "PHVAE", X: Any, beside: Mapping[str, Any]) -> tuple[Array, Layout]:
     """Rows for a fitted model, and what their slices are: all that it was fitted to, and what is given here."""
     gaps = model.missing == "model"
-    table = model._read(X, reset=False, gaps=gaps or _some(beside))
+    table = read_rows(model, X, gaps=gaps or _some(beside))
     return rows_of(model, cells_of(model, table.values, beside, gaps=gaps))
 
 
 def cells_of(model: "PHVAE", values: Array, beside: Mapping[str, Any], *, gaps: bool) -> Cells:
     """What is known of the cells of a table for a fitted model; `gaps` as in `phvae.observed.read_cells`."""
-    labels, signed = column_names(values.shape[1], model._columns), model.scaler_.loss_share_ > 0
+    labels, signed = column_names(values.shape[1], model.columns_), model.scaler_.loss_share_ > 0
     return read_cells(values, labels, **beside, counts=model.settings_.get("counts", []), gaps=gaps, signed=signed)
 
 

@@ -6,8 +6,6 @@ together too rarely. Here the rows on the outskirts have components and a share 
 """
 
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import NamedTuple
 
 import torch
@@ -17,6 +15,7 @@ from torch.distributions import Normal
 from phvae import distributed
 from phvae.batches import RowSource, stream
 from phvae.priors import ConditionalPrior, MixturePrior
+from phvae.threads import one_thread
 from phvae.vae import VAE
 
 __all__ = ["settle_prior"]
@@ -64,18 +63,7 @@ class _Posteriors(NamedTuple):
         return _Posteriors(*(part[chosen] for part in self))
 
 
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """One thread: the products are small, and on a busy machine several would spend their time waiting."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
-@_one_thread()
+@one_thread()
 @torch.no_grad()
 def settle_prior(vae: VAE, rows: RowSource, *, seed: int) -> int | None:
     """Give the rows on the outskirts of a trained model components of their own in its mixture prior, in place.

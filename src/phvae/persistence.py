@@ -12,6 +12,7 @@ from torch import Tensor
 from phvae import __version__
 from phvae.assembly import build
 from phvae.covariates import Covariates
+from phvae.fitted import in_double
 from phvae.history import EpochRecord, History
 from phvae.modelfile import ModelFileError, Place
 from phvae.preprocessing import PositiveScaler
@@ -40,7 +41,7 @@ def pack(model: "PHVAE") -> tuple[dict[str, Tensor], dict[str, Any]]:
     tensors["scaler.zero_share"] = torch.from_numpy(model.scaler_.zero_share_)
     if model.tail_record_ is not None:
         tensors |= {f"tail.{name}": torch.from_numpy(part) for name, part in model.tail_record_.arrays().items()}
-    columns = model._columns
+    columns = model.columns_
     header = {
         "kind": type(model).__name__,
         "phvae": __version__,
@@ -127,7 +128,7 @@ def _fill(model: "PHVAE", header: Mapping[str, Any], tensors: Mapping[str, Tenso
     model.table_kind_ = header["table_kind"]
     model.fingerprint_ = str(header["fingerprint"])
     model.n_features_in_ = len(scaler.scale_)
-    model._columns = columns
+    model.columns_ = columns
     if columns and all(isinstance(name, str) for name in columns):
         model.feature_names_in_ = np.array(columns, dtype=object)
 
@@ -192,7 +193,7 @@ def _plain(value: Any) -> Any:
 
 def _self_test(model: "PHVAE") -> dict[str, list[Any]]:
     """Log density and log survival of every column at three values for each of four points of the decoder."""
-    vae = model._double("cpu")
+    vae = in_double(model.vae_)
     # with covariates these are points of both
     z = torch.cos(torch.arange(4.0)[:, None] * torch.arange(1.0, vae.decoder.latent_dim + 1)).double()[:, None]
     # a signed column is read on both sides

@@ -11,7 +11,16 @@ from phvae import defaults, weights
 from phvae.supports import ATOM_FROM, Support, fit_signed_column, signed_columns
 from phvae.tables import DataError
 
-__all__ = ["Origin", "PositiveScaler", "column_names", "geometric_start", "rounded"]
+__all__ = [
+    "Origin",
+    "PositiveScaler",
+    "column_names",
+    "endpoints",
+    "geometric_start",
+    "require_no_origin",
+    "require_non_negative",
+    "rounded",
+]
 
 Array = NDArray[np.float64]
 Endpoint = float | Literal["auto"]
@@ -105,7 +114,7 @@ class PositiveScaler:
         labels = column_names(x.shape[1], names)
         signed = signed_columns(self.support, labels)
         require_non_negative(x, labels, signed)
-        given = _endpoints(self.origin, labels)
+        given = endpoints(self.origin, labels)
         if automatic is not None:
             given = [end if start is None else start for start, end in zip(given, automatic, strict=True)]
         columns = [
@@ -294,7 +303,7 @@ def _origin_too_high(x: Array, positive: Array, origin: float, label: str) -> Da
     return DataError(f"column {label!r}", row, fault)
 
 
-def _endpoints(origin: Origin, labels: Sequence[str]) -> list[float | None]:
+def endpoints(origin: Origin, labels: Sequence[str]) -> list[float | None]:
     """The endpoint asked for, per column; None where it is to be estimated."""
     given: list[Any]
     if isinstance(origin, Mapping):

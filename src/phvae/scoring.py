@@ -11,9 +11,10 @@ from torch import Tensor
 
 from phvae.cluster import Clustered
 from phvae.conditioning import Conditioned
+from phvae.fitted import in_double, network_rows
 from phvae.imputation import impute
 from phvae.observation import log_likelihood
-from phvae.observing import acceptance, observed_rows
+from phvae.observing import acceptance, observed_rows, read_rows
 from phvae.preprocessing import column_names
 from phvae.priors import even_offsets
 from phvae.risk.questions import whole
@@ -55,9 +56,9 @@ class Scored(Clustered, Conditioned):
         beside = {"lower": lower, "upper": upper, "censored": censored, "entry": entry, "exit": exit}
         rows, layout = observed_rows(self, X, beside)
         self._warn_below_origin(rows[:, layout.n_columns * layout.intervals :][:, : layout.n_columns])
-        x = self._beside(rows, covariates)
+        x = network_rows(self, rows, covariates)
         device = device_of(self.device)
-        vae = self._double(device)
+        vae = in_double(self.vae_, device)
         vae.encoder.layout = layout
         noise = even_offsets(self.n_importance, vae.latent_dim).to(device)
         at_once = max(1, CHUNK // (len(noise) * layout.n_columns))
@@ -110,7 +111,7 @@ class Scored(Clustered, Conditioned):
         >>> bool(filled[0, 0] == 1.5), bool(filled[0, 1] > 0)
         (True, True)
         """
-        table = self._read(X, reset=False, gaps=True)
+        table = read_rows(self, X, gaps=True)
         beside = {"lower": lower, "upper": upper, "censored": censored, "entry": entry, "exit": exit}
         count = whole("n_draws", 1 if n_draws is None else n_draws)
         tables = impute(self, table.values, count, random_state, beside, covariates)
@@ -121,7 +122,7 @@ class Scored(Clustered, Conditioned):
         below = values < self.scaler_.lower_
         below &= ~((values == 0) & (self.scaler_.zero_share_ > 0))
         for position in np.flatnonzero(below.any(0)):
-            column = column_names(below.shape[1], self._columns)[position]
+            column = column_names(below.shape[1], self.columns_)[position]
             warnings.warn(
                 f"{int(below[:, position].sum())} of {len(below)} rows lie below the origin "
                 f"{self.scaler_.origin_[position]:.6g} of column {column!r} and have probability zero; "

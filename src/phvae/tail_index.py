@@ -8,6 +8,7 @@ import torch
 from scipy import stats
 from sklearn.utils.validation import check_is_fitted
 
+from phvae.fitted import unconditional
 from phvae.preprocessing import column_names
 from phvae.signed_decoders import chain_of
 
@@ -75,7 +76,7 @@ def tail_index(
     if found is None:
         kind = model.settings_.get("tail", "exponential")
         raise ValueError(f"tail = {kind!r} leaves no tail index to estimate; fit with tail='pareto' and start='fitted'")
-    names = column_names(model.n_features_in_, model._columns)
+    names = column_names(model.n_features_in_, model.columns_)
     if column not in names and not (isinstance(column, int) and 0 <= column < len(names)):
         raise ValueError(f"there is no column {column!r}; give one of {names} or its position")
     position = column if isinstance(column, int) else names.index(column)
@@ -93,7 +94,7 @@ def tail_index(
 
 
 def _given_latent(model: Any, position: int, losses: bool) -> tuple[float, float]:
-    vae = model._exact("cpu")
+    vae = unconditional(model)
     with torch.no_grad():
         z = vae.prior.sample(POINTS, torch.Generator().manual_seed(0))
         excess = chain_of(vae.decoder.column(z, position), losses=losses)

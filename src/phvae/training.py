@@ -3,8 +3,7 @@
 import math
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -13,8 +12,7 @@ from torch import Tensor, nn
 from phvae import checkpoint as checkpoints
 from phvae import defaults, distributed
 from phvae.adam import FusedAdam
-from phvae.batches import Batch, RowsInMemory, RowSource
-from phvae.batches import stream as _stream
+from phvae.batches import Batch, RowsInMemory, RowSource, stream
 from phvae.checkpoint import Place, Position
 from phvae.history import EpochRecord, History
 from phvae.interrupt import undivided
@@ -22,6 +20,7 @@ from phvae.launched import LaunchedSteps, hold_back
 from phvae.layout import Layout
 from phvae.objective import objective
 from phvae.progress import TrainingBar
+from phvae.threads import one_thread
 from phvae.vae import GenerativeModel
 
 __all__ = ["Schedule", "TrainingError", "cosine_schedule", "step_schedule", "train"]
@@ -179,7 +178,7 @@ def train(
         started = time.monotonic()
         for group in optimiser.param_groups:
             group["lr"] = group["factor"] * rate_at(position.step)
-        means = means_of(batch, generator=_stream(device, seed, "noise", position.step), penalty=rough)
+        means = means_of(batch, generator=stream(device, seed, "noise", position.step), penalty=rough)
         loss = beta * warmth_at(position.step) * means.kl - means.log_likelihood
         if rough:
             loss = loss + penalties @ means.roughness
@@ -188,7 +187,7 @@ def train(
         norm = hold_back(optimiser, clip_norm)
         numbers = _numbers((loss, norm, means.log_likelihood, means.kl), world)
         if not all(map(math.isfinite, numbers)):
-            noise = _stream(device, seed, "noise", position.step)
+            noise = stream(device, seed, "noise", position.step)
             raise TrainingError(_complaint(model, batch, noise, position))
         with changes:
             optimiser.advance()
@@ -209,7 +208,7 @@ def train(
             seconds = (time.monotonic() - started) / max(1, len(found))
             for numbers in found:
                 if not all(map(math.isfinite, numbers)):
-                    noise = _stream(device, seed, "noise", position.step)
+                    noise = stream(device, seed, "noise", position.step)
                     raise TrainingError(_complaint(model, steps.batch(position.batch), noise, position))
                 position.advance(steps.size(position.batch), log_likelihood=numbers[2], kl=numbers[3], seconds=seconds)
         if found and bar.due:
@@ -226,7 +225,7 @@ def train(
         try:
             for step in left:
                 with changes:
-                    steps.launch(_stream("cpu", seed, "noise", step).initial_seed())
+                    steps.launch(stream("cpu", seed, "noise", step).initial_seed())
                 if time.monotonic() - written >= checkpoint_seconds or bar.due:
                     settle(steps, started)
                     started = time.monotonic()
@@ -253,7 +252,7 @@ def train(
             callback(record)
 
     try:
-        with bar, _threads_worth_having(model, batch_size), undivided() as changes:
+        with bar, one_thread(wanted=_small_layers(model, batch_size)), undivided() as changes:
             while position.epoch < epochs and not position.stopped_early:
                 if launched is not None:
                     if position.batch < n_batches:
@@ -291,20 +290,10 @@ def _launches_ahead(device: torch.device) -> bool:
     return device.type == "cuda"
 
 
-@contextmanager
-def _threads_worth_having(model: nn.Module, batch_size: int) -> Iterator[None]:
-    """One thread while the layers of a batch are small: several would spend their time waiting for each other.
-
-    On a busy machine that wait is a hundred times the work; and the weights no longer depend on the number of cores.
-    """
-    before = torch.get_num_threads()
+def _small_layers(model: nn.Module, batch_size: int) -> bool:
+    """Whether the layers of a batch are too small for several threads; then weights do not depend on the cores."""
     widest = max((max(module.weight.shape) for module in model.modules() if isinstance(module, nn.Linear)), default=0)
-    if batch_size * widest <= SMALL_LAYER:
-        torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
+    return batch_size * widest <= SMALL_LAYER
 
 
 def _groups(model: nn.Module, weight_decay: float, factors: Mapping[str, float]) -> list[dict[str, Any]]:
@@ -341,7 +330,7 @@ def _held_out_elbo(
         if chunk % size == rank:
             rows = slice(first, first + at_once)
             # the first chunk has the key of old
-            noise = _stream(values.device, seed, "held out", epoch, *([chunk] if chunk else []))
+            noise = stream(values.device, seed, "held out", epoch, *([chunk] if chunk else []))
             values[rows] = model.elbo(validation[rows], generator=noise)
     if world is not None:
         values = world.mean(values) * size

@@ -113,8 +113,11 @@ class VAE(GenerativeModel):
     >>> from phvae.priors import StandardNormal
     >>> units = {"origin": [0.0], "scale": [1.0]}
     >>> model = VAE(GaussianEncoder(1, 2, **units), PhaseTypeDecoder(2, **units), StandardNormal(2))
-    >>> model.elbo(torch.tensor([[0.5], [30.0]])).shape
-    torch.Size([2])
+    >>> x = torch.tensor([[0.5], [30.0]])
+    >>> model.elbo(x).shape, model.log_likelihood(x).shape, model.reconstruct(x).shape
+    (torch.Size([2]), torch.Size([2]), torch.Size([2, 1]))
+    >>> model.kl_per_dimension(x).shape, model.active_units(x).shape
+    (torch.Size([2]), torch.Size([2]))
     """
 
     def __init__(self, encoder: GaussianEncoder, decoder: Decoder, prior: Prior) -> None:

@@ -104,6 +104,10 @@ class EmpiricalWithParetoTail(Baseline):
 
     Args:
         level: Level of the threshold.
+
+    >>> x = np.random.default_rng(0).pareto(2.4, (200, 2))
+    >>> EmpiricalWithParetoTail().fit(x, seed=0).sample(3, seed=1).shape
+    (3, 2)
     """
 
     name = "empirical body, Pareto tail"

@@ -1,7 +1,9 @@
 """What a command is told of cells beside their values: ends of intervals, censoring, bounds of truncation."""
 
 import csv
-from collections.abc import Mapping, Sequence
+import inspect
+from collections.abc import Callable, Sequence
+from functools import wraps
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -11,28 +13,18 @@ from phvae.cli import options
 if TYPE_CHECKING:
     from phvae.tables.read import Sheet
 
-__all__ = ["Censored", "Entry", "Exit", "Known", "Lower", "Upper", "known_of"]
+__all__ = ["NOTHING", "Known", "told_of_cells"]
 
 PANEL = "What is known of cells"
 
 
-def _option(name: str, text: str) -> Any:
-    return typer.Option(f"--{name}", metavar="COLUMN=SOURCE", help=text, rich_help_panel=PANEL)
-
-
-Lower = Annotated[
-    list[str] | None,
-    _option("lower", "Lower ends of cells that are intervals: SOURCE is another column, empty where there is none."),
-]
-Upper = Annotated[list[str] | None, _option("upper", "Upper ends, likewise; inf where there is none.")]
-Censored = Annotated[
-    list[str] | None, _option("censored", "Which values are only known to be exceeded: a column of 1 and 0.")
-]
-Entry = Annotated[
-    list[str] | None,
-    _option("entry", "Value from which on a cell is seen at all, such as a deductible: a column, or one number."),
-]
-Exit = Annotated[list[str] | None, _option("exit", "Value up to which a cell is seen at all: a column, or one number.")]
+OPTIONS = {
+    "lower": "Lower ends of cells that are intervals: SOURCE is another column, empty where there is none.",
+    "upper": "Upper ends, likewise; inf where there is none.",
+    "censored": "Which values are only known to be exceeded: a column of 1 and 0.",
+    "entry": "Value from which on a cell is seen at all, such as a deductible: a column, or one number.",
+    "exit": "Value up to which a cell is seen at all: a column, or one number.",
+}
 
 
 class Known:
@@ -54,6 +46,11 @@ class Known:
         """The columns of the file that are no columns of the model."""
         found = [source for pairs in self.given.values() for source in pairs.values() if isinstance(source, str)]
         return list(dict.fromkeys(found))
+
+    def require_kept(self, missing: str) -> None:
+        """With any of these rows with missing cells are not dropped: an end may be missing on purpose."""
+        if self and missing == "drop":
+            raise ValueError(f"missing = 'drop' cannot be used with --{next(iter(self.given))}; leave one of them out")
 
     def beside(self, columns: Sequence[str] | None) -> list[str] | None:
         """The columns to read: those asked for and the sources; None for all."""
@@ -81,12 +78,31 @@ class Known:
         return table.select(left), told
 
 
-def known_of(given: Mapping[str, Sequence[str] | None], missing: str) -> Known:
-    """The options of a command; with any, rows with missing cells are not dropped: an end may be missing on purpose."""
-    known = Known(**given)
-    if known and missing == "drop":
-        raise ValueError(f"missing = 'drop' cannot be used with --{next(iter(known.given))}; leave one of them out")
-    return known
+NOTHING = Known()
+
+
+def told_of_cells(function: Callable[..., None]) -> Callable[..., None]:
+    """A command with an option for each of `OPTIONS`, in place of its parameter ``known``, which is what they say."""
+
+    @wraps(function)
+    def told(*arguments: Any, **named: Any) -> None:
+        known = Known(**{name: named.pop(name, None) for name in OPTIONS})
+        function(*arguments, **named, known=known)
+
+    signature = inspect.signature(function)
+    parameters: list[inspect.Parameter] = []
+    for parameter in signature.parameters.values():
+        if parameter.name == "known":
+            parameters += [parameter.replace(name=name, default=None, annotation=_option(name)) for name in OPTIONS]
+        else:
+            parameters.append(parameter)
+    told.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    return told
+
+
+def _option(name: str) -> Any:
+    option = typer.Option(f"--{name}", metavar="COLUMN=SOURCE", help=OPTIONS[name], rich_help_panel=PANEL)
+    return Annotated[list[str] | None, option]
 
 
 def _parts(texts: Sequence[str]) -> list[str]:

@@ -4,7 +4,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from phvae.cli import beside, options
+from phvae.cli import options
+from phvae.cli.beside import NOTHING, Known, told_of_cells
 from phvae.cli.talk import Talk, command
 
 if TYPE_CHECKING:
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
 __all__ = ["evaluate", "register"]
 
 
+@told_of_cells
 def evaluate(
     talk: Talk,
     model: options.Model,
@@ -20,11 +22,7 @@ def evaluate(
     where: options.Where = None,
     missing: options.Missing = "error",
     weights: options.Weights = None,
-    lower: beside.Lower = None,
-    upper: beside.Upper = None,
-    censored: beside.Censored = None,
-    entry: beside.Entry = None,
-    exit: beside.Exit = None,
+    known: Known = NOTHING,
     rows: Annotated[
         str | None,
         typer.Option(
@@ -38,19 +36,17 @@ def evaluate(
     decimal: options.Decimal = ".",
 ) -> None:
     """Hold a model against a table with the same columns: how likely its rows are."""
-    given = {"lower": lower, "upper": upper, "censored": censored, "entry": entry, "exit": exit}
-    known = beside.known_of(given, missing)
+    known.require_kept(missing)
     wanted = None if rows is None else _at_least_two(options.as_whole("rows", rows))
     if seed is not None and wanted is None:
         raise ValueError(f"seed = {seed}: all rows are scored, and none drawn; give --rows too, or leave it out")
     random_state = None if seed is None else options.as_whole("seed", seed)
     loaded = options.load(talk, model)
     covariates, levels = options.covariates_of(loaded)
-    own = None if loaded._columns is None else [options.quoted(str(name)) for name in loaded._columns]
     sheet = options.read(
         talk,
         table,
-        columns=known.beside(own),
+        columns=known.beside(options.columns_of(loaded)),
         where=where,
         missing=missing,
         delimiter=delimiter,

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from phvae import defaults
-from phvae.cli import beside as cells
 from phvae.cli import options
+from phvae.cli.beside import NOTHING, Known, told_of_cells
 from phvae.cli.talk import Talk, command
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["fit", "register"]
 
 
+@told_of_cells
 def fit(
     talk: Talk,
     context: typer.Context,
@@ -34,11 +35,7 @@ def fit(
     weights: options.Weights = None,
     covariates: options.Covariates = None,
     levels: options.Levels = None,
-    lower: cells.Lower = None,
-    upper: cells.Upper = None,
-    censored: cells.Censored = None,
-    entry: cells.Entry = None,
-    exit: cells.Exit = None,
+    known: Known = NOTHING,
     delimiter: options.Delimiter = None,
     decimal: options.Decimal = ".",
     stream: Annotated[
@@ -63,9 +60,7 @@ def fit(
         given["missing"], missing = missing, "error"
     if resume is not None:
         given.setdefault("random_state", _seed_of(resume))
-    known = cells.known_of(
-        {"lower": lower, "upper": upper, "censored": censored, "entry": entry, "exit": exit}, missing
-    )
+    known.require_kept(missing)
     beside = ["--weights"] if weights is not None else []
     beside += ["--missing model"] if "missing" in given else []
     beside += ["--covariates"] if covariates else []

@@ -4,7 +4,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from phvae.cli import beside, options
+from phvae.cli import options
+from phvae.cli.beside import NOTHING, Known, told_of_cells
 from phvae.cli.talk import Talk, command
 
 if TYPE_CHECKING:
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
 __all__ = ["impute", "register"]
 
 
+@told_of_cells
 def impute(
     talk: Talk,
     model: options.Model,
@@ -21,11 +23,7 @@ def impute(
         str, typer.Option("--output", "-o", metavar="TABLE", help="File to write the filled table to; - for CSV.")
     ] = "-",
     where: options.Where = None,
-    lower: beside.Lower = None,
-    upper: beside.Upper = None,
-    censored: beside.Censored = None,
-    entry: beside.Entry = None,
-    exit: beside.Exit = None,
+    known: Known = NOTHING,
     delimiter: options.Delimiter = None,
     decimal: options.Decimal = ".",
     seed: Annotated[
@@ -34,25 +32,18 @@ def impute(
 ) -> None:
     """Draw the missing and censored cells of a table, given all that is known of their rows."""
     random_state = None if seed is None else options.as_whole("seed", seed)
-    if output == "-" and talk.as_json:
-        raise ValueError("--json and the rows cannot both go to standard output; give -o a file")
-    from phvae.tables.write import require_format, table_writer
-
-    require_format(output)
-    if output != "-":
-        options.require_place(output)
-    known = beside.Known(lower=lower, upper=upper, censored=censored, entry=entry, exit=exit)
+    options.require_table(talk, output)
     loaded = options.load(talk, model)
     from phvae.preprocessing import column_names
     from phvae.settings import seed_of
+    from phvae.tables.write import table_writer
 
     used = seed_of(random_state)
-    own = None if loaded._columns is None else [options.quoted(str(name)) for name in loaded._columns]
     covariates, levels = options.covariates_of(loaded)
     sheet = options.read(
         talk,
         table,
-        columns=known.beside(own),
+        columns=known.beside(options.columns_of(loaded)),
         where=where,
         missing="error",
         delimiter=delimiter,
@@ -63,14 +54,15 @@ def impute(
     rows, told = known.split(sheet)
     with talk.working(f"drawing cells of {rows.num_rows:,} rows"), sheet.named():
         filled = loaded.impute(rows, random_state=used, covariates=sheet.covariates, **told)
-    names = column_names(loaded.n_features_in_, loaded._columns)
+    names = column_names(loaded.n_features_in_, loaded.columns_)
     import numpy as np
 
     with table_writer(output, names) as write:
         write(np.column_stack([filled.column(name).to_numpy() for name in rows.column_names]))
     from phvae.imputation import unknown_cells
+    from phvae.observing import read_rows
 
-    table_read = loaded._read(rows, reset=False, gaps=True).values
+    table_read = read_rows(loaded, rows, gaps=True).values
     n_missing = int(np.isnan(table_read).sum())
     n_within = int(unknown_cells(loaded, table_read, told)[1].sum()) - n_missing
     values: dict[str, Any] = {

@@ -20,7 +20,7 @@ def info(talk: Talk, model: options.Model) -> None:
     from phvae.history import training_note
     from phvae.preprocessing import column_names
 
-    names = column_names(loaded.n_features_in_, loaded._columns)
+    names = column_names(loaded.n_features_in_, loaded.columns_)
     scaler, settings, history = loaded.scaler_, loaded.settings_, loaded.history_
     columns: list[dict[str, Any]] = [
         {

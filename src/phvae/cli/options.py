@@ -35,6 +35,7 @@ __all__ = [
     "as_numbers",
     "as_value",
     "as_whole",
+    "columns_of",
     "covariates_of",
     "listed",
     "load",
@@ -42,6 +43,7 @@ __all__ = [
     "read",
     "read_covariates",
     "require_place",
+    "require_table",
     "stream",
 ]
 
@@ -208,6 +210,17 @@ def require_place(path: str | os.PathLike[str]) -> None:
         raise ValueError(f"{path}: its folder may not be written to; ask for permission, or choose another place")
 
 
+def require_table(talk: "Talk", output: str) -> None:
+    """Refuse at once a file that rows could not be written to; - is standard output."""
+    if output == "-" and talk.as_json:
+        raise ValueError("--json and the rows cannot both go to standard output; give -o a file")
+    from phvae.tables.write import require_format
+
+    require_format(output)
+    if output != "-":
+        require_place(output)
+
+
 def as_whole(name: str, text: str) -> int:
     """A whole number, also as 1e6 or 1_000_000.
 
@@ -266,6 +279,11 @@ def quoted(name: str) -> str:
     """A name as one item of a list of names."""
     doubled = name.replace('"', '""')
     return f'"{doubled}"'
+
+
+def columns_of(loaded: Any) -> list[str] | None:
+    """The columns of a model as options have them; None where they have no names."""
+    return None if loaded.columns_ is None else [quoted(str(name)) for name in loaded.columns_]
 
 
 def covariates_of(loaded: Any) -> tuple[list[str], list[str]]:

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from phvae import defaults
-from phvae.cli import beside, options
+from phvae.cli import options
+from phvae.cli.beside import NOTHING, Known, told_of_cells
 from phvae.cli.talk import Talk, command
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ __all__ = ["register", "report"]
 PERIODS = ",".join(f"{period:g}" for period in defaults.REPORT_PERIODS)
 
 
+@told_of_cells
 def report(
     talk: Talk,
     model: options.Model,
@@ -46,11 +48,7 @@ def report(
     where: options.Where = None,
     missing: options.Missing = "error",
     weights: options.Weights = None,
-    lower: beside.Lower = None,
-    upper: beside.Upper = None,
-    censored: beside.Censored = None,
-    entry: beside.Entry = None,
-    exit: beside.Exit = None,
+    known: Known = NOTHING,
     delimiter: options.Delimiter = None,
     decimal: options.Decimal = ".",
 ) -> None:
@@ -75,16 +73,14 @@ def report(
         "model_name": model.name,
         "data_name": _name(data),
     }
-    given = {"lower": lower, "upper": upper, "censored": censored, "entry": entry, "exit": exit}
-    known = beside.known_of(given, missing)
+    known.require_kept(missing)
     loaded = options.load(talk, model)
-    own = None if loaded._columns is None else [options.quoted(str(name)) for name in loaded._columns]
 
     def rows(table: str) -> tuple[Any, dict[str, Any]]:
         sheet = options.read(
             talk,
             table,
-            columns=known.beside(own),
+            columns=known.beside(options.columns_of(loaded)),
             where=where,
             missing=missing,
             weights=weights,

@@ -73,8 +73,8 @@ def risk(
         raise ValueError(f"events_per_period = {events_per_period:g}; give a positive number")
     if dispersion is not None and not total:
         raise ValueError(f"dispersion = {dispersion:g}: it is about the number of events in a total; give --total too")
-    if tail != "upper" and (added or total):
-        raise ValueError(f"tail = {tail!r}: sums and totals are of the columns as they are; leave it out")
+    if tail != "upper" and total:
+        raise ValueError(f"tail = {tail!r}: a total is of the columns as they are; leave it out")
     names = options.listed(columns)
     loaded = options.load(talk, model)
     rows = []
@@ -86,7 +86,7 @@ def risk(
                 names, frequency=events_per_period, rarest=rarest, splice=splice, rtol=rtol, **more
             )
         elif added:
-            losses = loaded.sum(names, splice=splice, rtol=rtol)
+            losses = loaded.sum(names, splice=splice, tail=tail, rtol=rtol)
         else:
             losses = loaded.losses(names, splice=splice, tail=tail, rtol=rtol)
         for measure, at, given in asked:

@@ -37,6 +37,7 @@ def sample(
         str | None,
         typer.Option(metavar="CONDITIONS", help="What every row meets, such as 'loss > 50 and 1 < days <= 7'."),
     ] = None,
+    splice: options.Splice = None,
     covariates_from: Annotated[
         str | None,
         typer.Option(
@@ -58,16 +59,11 @@ def sample(
             f"given = {given!r} cannot be used with --{other}; leave one of them out"
             + ("" if part is not None else ", or put the covariates in with phvae at first")
         )
-    if output == "-" and talk.as_json:
-        raise ValueError("--json and the rows cannot both go to standard output; give -o a file")
-    from phvae.tables.write import require_format, table_writer
-
-    require_format(output)
-    if output != "-":
-        options.require_place(output)
+    options.require_table(talk, output)
     loaded = options.load(talk, model)
     from phvae.preprocessing import column_names
     from phvae.settings import seed_of
+    from phvae.tables.write import table_writer
 
     used = seed_of(random_state)
     sheet = None if covariates_from is None else options.read_covariates(talk, covariates_from, loaded)
@@ -76,19 +72,19 @@ def sample(
         raise ValueError(
             f"{model}: it has the covariates {listed}; give --covariates-from, or put a row of them in with phvae at"
         )
-    names = column_names(loaded.n_features_in_, loaded._columns)
+    names = column_names(loaded.n_features_in_, loaded.columns_)
     covariates = None if sheet is None else sheet.covariates
     event: dict[str, float] = {}
     if given is not None:
         from phvae.tables.filters import conditions
 
         with talk.working(f"drawing {count:,} rows"):
-            drawn = loaded.conditional_sample(count, conditions(given, names), used)
+            drawn = loaded.conditional_sample(count, conditions(given, names), used, splice=splice)
         blocks = iter([drawn.rows])
         event = {"probability": drawn.probability, "standard_error": drawn.standard_error}
     else:
         with nullcontext() if sheet is None else sheet.named():
-            blocks = loaded.sample_blocks(count, used, shard=part, covariates=covariates)
+            blocks = loaded.sample_blocks(count, used, splice=splice, shard=part, covariates=covariates)
     count *= 1 if covariates is None else covariates.num_rows
     if part is not None:
         count = len(range(count)[_slice(count, part)])

@@ -63,7 +63,14 @@ class _ClassicalDecoder(Decoder):
 
 
 class GaussianDecoder(_ClassicalDecoder):
-    """Gaussian law per column: mean and standard deviation. The origin is a location like any other."""
+    """Gaussian law per column: mean and standard deviation. The origin is a location like any other.
+
+    >>> decoder = GaussianDecoder(0, origin=[1.0], scale=[10.0])
+    >>> decoder.set_start([2.0], [0.5])
+    >>> law = decoder(torch.zeros(1, 0)).base_dist
+    >>> round(law.mean.item(), 4), round(law.stddev.item(), 4)
+    (21.0, 5.0)
+    """
 
     START = (1.0, 2.0)
 
@@ -79,7 +86,13 @@ class GaussianDecoder(_ClassicalDecoder):
 
 
 class LogNormalDecoder(_ClassicalDecoder):
-    """Lognormal law per column beyond its origin: mean and standard deviation of the logarithm."""
+    """Lognormal law per column beyond its origin: mean and standard deviation of the logarithm.
+
+    >>> decoder = LogNormalDecoder(0, origin=[1.0], scale=[10.0])
+    >>> decoder.set_start([0.0], [1.5])
+    >>> round(decoder(torch.zeros(1, 0)).base_dist.icdf(torch.tensor(0.5)).item(), 6)
+    11.0
+    """
 
     START = (0.0, 1.5)
 
@@ -95,7 +108,13 @@ class LogNormalDecoder(_ClassicalDecoder):
 
 
 class GammaDecoder(_ClassicalDecoder):
-    """Gamma law per column beyond its origin: shape and rate."""
+    """Gamma law per column beyond its origin: shape and rate.
+
+    >>> decoder = GammaDecoder(0, origin=[1.0], scale=[10.0])
+    >>> decoder.set_start([3.0], [0.5])
+    >>> round(decoder(torch.zeros(1, 0)).base_dist.mean.item(), 4)
+    61.0
+    """
 
     START = (1.0, 0.5)
 
@@ -110,7 +129,13 @@ class GammaDecoder(_ClassicalDecoder):
 
 
 class StudentTDecoder(_ClassicalDecoder):
-    """Student law per column: location, scale, degrees of freedom. The origin is a location like any other."""
+    """Student law per column: location, scale, degrees of freedom. The origin is a location like any other.
+
+    >>> decoder = StudentTDecoder(0, origin=[1.0], scale=[10.0])
+    >>> decoder.set_start([2.0], [1.0], [4.0])
+    >>> round(decoder(torch.zeros(1, 0)).base_dist.mean.item(), 4)
+    21.0
+    """
 
     START = (1.0, 1.0, 3.0)
 

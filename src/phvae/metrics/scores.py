@@ -44,13 +44,21 @@ def crps(real: ArrayLike, generated: ArrayLike, threshold: float = -math.inf) ->
 
 
 def mean_difference(x: Array) -> float:
-    """``E|X - X'|`` over all pairs of different rows of a sorted column (Gini's mean difference)."""
+    """``E|X - X'|`` over all pairs of different rows of a sorted column (Gini's mean difference).
+
+    >>> mean_difference(np.array([0.0, 1.0, 3.0]))
+    2.0
+    """
     n = len(x)
     return float(2 / (n * (n - 1)) * ((2 * np.arange(n) - n + 1) @ x))
 
 
 def energy_distance_1d(x: Array, y: Array) -> float:
-    """``2 int (F - G)^2`` of two columns, which is ``2 E|X - Y| - E|X - X'| - E|Y - Y'|``."""
+    """``2 int (F - G)^2`` of two columns, which is ``2 E|X - Y| - E|X - X'| - E|Y - Y'|``.
+
+    >>> energy_distance_1d(np.array([0.0, 1.0]), np.array([2.0, 3.0]))
+    3.0
+    """
     both = np.sort(np.concatenate([x, y]))
     difference = [np.searchsorted(np.sort(rows), both[:-1], side="right") / len(rows) for rows in (x, y)]
     return float(2 * ((difference[0] - difference[1]) ** 2 @ np.diff(both)))

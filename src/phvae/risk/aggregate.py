@@ -41,6 +41,14 @@ class AggregateLoss:
         kind: Kind of table that answers are.
         n_rows: Rows of the fit.
         rtol: Relative standard error to integrate to.
+
+    >>> from phvae import PHVAE
+    >>> x = np.random.default_rng(0).exponential([1.0, 2.0], (200, 2))
+    >>> model = PHVAE(n_phases=1, origin=0, latent_dim=0, epochs=0, random_state=0).fit(x)
+    >>> total = model.aggregate(0, frequency=2)
+    >>> once_in_ten, largest = total.aep_curve(10)["value"], total.oep_curve(10)["value"]
+    >>> np.allclose(total.aep(once_in_ten)["value"], 0.1), np.allclose(total.oep(largest)["value"], 0.1)
+    (True, True)
     """
 
     def __init__(

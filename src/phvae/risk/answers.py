@@ -47,9 +47,17 @@ class TailAnswers(AggregateAnswers, SumAnswers, JointAnswers):
     question of ``-X``, the losses: thresholds and answers are then sizes of losses, and rows are named ``-X``. So
     ``var(0.99, "X", tail="lower")`` is the loss that one row in a hundred exceeds, a positive number. A dict from
     column to tail asks about different tails at once.
+
+    >>> from phvae import PHVAE
+    >>> x = np.random.default_rng(0).exponential([1.0, 2.0], (200, 2))
+    >>> model = PHVAE(n_phases=1, origin=0, latent_dim=0, epochs=0, random_state=0).fit(x)
+    >>> mean = model.mean(0)["value"]
+    >>> law_at_one = model.log_pdf(0, 1.0)["value"]  # of an exponential law, as one phase has
+    >>> np.allclose(law_at_one, -1 / mean - np.log(mean)), np.allclose(model.distortion(np.sqrt, 0)["value"], 2 * mean)
+    (True, True)
     """
 
-    _columns: list[Any] | None
+    columns_: list[Any] | None
     settings_: dict[str, Any]
 
     def pdf(self, column: Columns, x: Any, *, splice: Splice = None, tail: Tail = "upper", rtol: float = RTOL) -> Any:
@@ -302,7 +310,7 @@ class TailAnswers(AggregateAnswers, SumAnswers, JointAnswers):
                 moved[:, condition.column] = condition.within(moved[:, condition.column])
             rows.append(whole_counts(self, moved.numpy()))
             parts.append((chance, effective, n_points))
-        table = from_matrix(np.concatenate(rows), self._columns, fitted.kind)
+        table = from_matrix(np.concatenate(rows), self.columns_, fitted.kind)
         found = summary(parts)
         beyond = [fitted.beyond(c.column, np.array([c.low]), np.array(found[:1])) for c in conditions]
         return ConditionalSample(table, *found, bool(np.any(beyond)))

@@ -95,6 +95,13 @@ class JointAnswers:
 
         Returns:
             A frame with ``value = t``.
+
+        >>> from phvae import PHVAE
+        >>> x = np.random.default_rng(0).exponential([1.0, 2.0], (200, 2))
+        >>> model = PHVAE(n_phases=1, origin=0, latent_dim=0, epochs=0, random_state=0).fit(x)
+        >>> far = model.joint_quantile({0: 1.0, 1: 2.0}, 0.01)["value"][0]
+        >>> np.allclose(model.joint_sf({0: far, 1: 2 * far})["value"], 0.01)
+        True
         """
         fitted = Fitted.of(self)
         if not isinstance(direction, Mapping) or not direction:

@@ -38,7 +38,8 @@ class Losses:
     The frame has the columns ``column`` (name of the loss), the argument of the question, ``value``,
     ``standard_error`` (of the integration over latent space), ``low`` and ``high`` (its 95% interval) and
     ``extrapolated``: whether the answer rests on points beyond the largest observation (of a sum or another loss
-    that was not observed itself: beyond what is expected once in the rows of the fit).
+    that was not observed itself: beyond what is expected once in the rows of the fit, or beyond the sum of the largest
+    values of its columns).
 
     Args:
         sources: The losses.

@@ -8,9 +8,8 @@ checked like one.
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ import phvae
 from phvae.modelfile import as_bytes, from_bytes
 from phvae.risk import questions
 from phvae.risk.refit import BY_COLUMN, TOGETHER, TRAINED, Refit, refits, way_of
+from phvae.threads import one_thread
 
 __all__ = ["in_processes"]
 
@@ -59,7 +59,7 @@ def in_processes(
         wanted = questions.whole("processes", processes)
     wanted = min(wanted, len(jobs))
     if wanted == 1:
-        with _one_thread():
+        with one_thread():
             found = refits(model, x, dict(enumerate(rows)), seed, weights, epochs)
         return [found[b] for b in range(len(rows))]
     from phvae.persistence import pack
@@ -76,17 +76,6 @@ def in_processes(
         answers = list(pool.map(asked, [jobs[i::wanted] for i in range(wanted)]))
     joined = {b: refit for answer in answers for b, refit in answer.items()}
     return [joined[b] for b in range(len(rows))]
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """The same sums in the same order, however many cores there are."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def _run(request: bytes) -> bytes:

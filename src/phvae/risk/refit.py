@@ -247,7 +247,7 @@ def _from_start(model: Any, x: Array, rows: NDArray[np.int64], seed: int) -> Ref
     places, counts = np.unique(rows, return_counts=True)
     layout: Layout = model.vae_.layout
     drawn, own = Cells.of_rows(x[places], layout), model.settings_.get("counts", [])
-    names = column_names(layout.n_columns, model._columns)
+    names = column_names(layout.n_columns, model.columns_)
     # the estimator stands above this module in the house
     from phvae.in_memory import Given, fit_table
 

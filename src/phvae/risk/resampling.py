@@ -111,8 +111,8 @@ def bootstrap(
     ``lambda model: model.at(row).quantile(0, 0.99)``. Lower ends of columns and numbers of phases
     stay; shares of exact zeros, records of the largest values and laws are those of the resample. Columns without a
     latent vector are fitted again by maximum likelihood from where they stand, all resamples together; networks are
-    trained on from their weights, and models with signed columns are fitted anew. The result follows from the seed,
-    whatever the number of processes.
+    trained on from their weights, and models with signed columns, with chains in a bent time (``tail``) or that were
+    never trained are fitted anew. The result follows from the seed, whatever the number of processes.
 
     Args:
         model: Fitted `phvae.PHVAE`.
@@ -172,7 +172,7 @@ def _rows_of_fit(
     # the estimator's own module stands above this one in the house
     from phvae.in_memory import read_covariates
 
-    given_beside = read_covariates(covariates, Table(rows, model._columns, "numpy"), weights).numbers
+    given_beside = read_covariates(covariates, Table(rows, model.columns_, "numpy"), weights).numbers
     rows = np.concatenate((rows, given_beside), 1)
     parts = [np.require(part, requirements=["C", "W"]) for part in (rows, weights) if part is not None]
     if fingerprint(*map(torch.from_numpy, parts)) != model.fingerprint_:
@@ -183,7 +183,7 @@ def _rows_of_fit(
             "had beside them: sample_weight, covariates, lower, upper, censored, entry, exit"
         )
     seen = Cells.of_rows(rows, layout)
-    for j, name in enumerate(column_names(layout.n_columns, model._columns)):
+    for j, name in enumerate(column_names(layout.n_columns, model.columns_)):
         lower, upper = seen.lower[:, j], seen.upper[:, j]
         sides = {"another value": (lower, upper)}
         if model.scaler_.loss_share_[j]:
@@ -227,7 +227,7 @@ def _fitted(model: Any, rows: Array, refit: Refit) -> Any:
     again.vae_.load_state_dict(refit.tensors)
     again.vae_.eval()
     again.scaler_ = PositiveScaler.of(origin, scale, refit.zero_share, losses)
-    seen = Cells.of_rows(rows, model.vae_.layout).seen(again.settings_.get("counts", ()))
+    seen = Cells.of_rows(rows, model.vae_.layout).seen(again.settings_.get("counts", ()), losses > 0)
     again.tail_record_ = TailRecord.of(seen, None, losses > 0)
     return again
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
+from phvae.fitted import unconditional
 from phvae.preprocessing import column_names
 from phvae.risk.column import ColumnLaw, column_proposal
 from phvae.risk.estimate import MOST
@@ -63,9 +64,9 @@ class Fitted(NamedTuple):
     def of(cls, model: Any, seed: int | None = None) -> Self:
         """What a fitted `phvae.PHVAE` gives; the seed of its fit is that of its integrals unless another is given."""
         check_is_fitted(model)
-        names, record = model._columns, model.tail_record_
+        names, record = model.columns_, model.tail_record_
         return cls(
-            model._exact("cpu"),
+            unconditional(model),
             column_names(model.n_features_in_, None) if names is None else names,
             model.table_kind_,
             model.settings_["seed"] if seed is None else seed,

@@ -107,16 +107,6 @@ class Spliced(IntegratedLaw):
         origin[beyond] = Pooled(self.law).from_log_sf(log_mass + tail.log_sf(x[beyond] - self.threshold))[0]
         return origin
 
-    def log_pace(self, x: Tensor, origin: Tensor) -> Tensor:
-        """Log of the slope of `origin_of` at points that came from ``origin``: how thin draws are spread beyond."""
-        beyond = x > self.threshold
-        pace = torch.zeros_like(x)
-        if bool(beyond.any()):
-            log_mass, tail = self.pooled_tail()
-            own = torch.logsumexp(self.law.log_pdf(origin[beyond]), 0) - math.log(self.replicates)
-            pace[beyond] = log_mass + tail.log_prob(x[beyond] - self.threshold) - own
-        return pace
-
     def isf(self, probability: Tensor) -> Tensor:
         """Smallest point with ``P(X > point) <= probability``."""
         probability = probability.double()

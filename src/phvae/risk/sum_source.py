@@ -19,6 +19,7 @@ from phvae.risk.drawn_sum import DrawnSumLaw
 from phvae.risk.law import IntegratedLaw
 from phvae.risk.moved import Moved, MovedBoth
 from phvae.risk.quadrature import Proposal
+from phvae.risk.record import ColumnRecord
 from phvae.risk.sources import Build, Column, Fitted, Source, Splice, rare_below, rarer_than_seen
 from phvae.risk.splice import Spliced
 from phvae.risk.two_drawn_tails import TwoDrawnTails
@@ -121,11 +122,25 @@ class Sum(Source):
         return by_transform if self.by_transform else by_one
 
     def extrapolated(self, law: IntegratedLaw, x: Tensor) -> NDArray[Any]:
-        """Whether fewer than one row of the fit is expected beyond, in either tail of a sum that has two."""
-        rare = rarer_than_seen(law, x, self.fitted.n_rows)
+        """Whether points lie beyond what rows of the fit can have shown, in either tail of a sum that has two.
+
+        That is where fewer than one of these rows is expected, and beyond the sum of the columns' largest values: the
+        sums of the rows themselves are not remembered.
+        """
+        beyond, at = rarer_than_seen(law, x, self.fitted.n_rows), x.mean(0).numpy()
+        if self.fitted.records is not None:
+            beyond |= at > self._largest(self.fitted.records)
         if self.signed:
-            rare |= (law.log_cdf(x).exp().mean(0) < 1 / self.fitted.n_rows).numpy()
-        return rare
+            beyond |= (law.log_cdf(x).exp().mean(0) < 1 / self.fitted.n_rows).numpy()
+            losses = self.fitted.losses
+            if all(losses[position] is not None for position in self.positions):
+                beyond |= -at > self._largest(losses)
+        return beyond
+
+    def _largest(self, records: Sequence[ColumnRecord | None]) -> float:
+        """The weighted sum of the largest values in records of the columns."""
+        largest = [records[position] for position in self.positions]
+        return sum(w * record.largest for w, record in zip(self.weights, largest, strict=True) if record is not None)
 
 
 def _name(fitted: Fitted, columns: Sequence[int], weights: Sequence[float]) -> str:

@@ -34,6 +34,9 @@ class SumOfColumns(Losses):
         super().__init__([source], kind, rtol)
         self.source = source
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.source.name})"
+
     def allocation(self, level: Any) -> Any:
         """Euler's allocation of the expected shortfall: ``E[weight_j X_j | X in its worst share 1 - level]`` by column.
 

@@ -126,14 +126,15 @@ def _notes(
     if cut:
         notes.append(
             "The fit has seen values of this column cut, or rows within bounds: the largest value, the tail beyond a "
-            "threshold and the trust point are those of the values that are known, which may be smaller."
+            "threshold and the trust point are those of the values that are known, which may be smaller; a generalised "
+            "Pareto tail of these would be too light, so none is named."
         )
     if selected:
         notes.append(
             "Rows were seen or not by other columns, which hang together with this one: its exceedances decide nothing "
             "and were not tested."
         )
-    if gpd is not None:
+    if gpd is not None and not cut:
         sure = f" ± {1.96 * gpd.shape_error:.2g}" if math.isfinite(gpd.shape_error) else ""
         tail = f"Values beyond {gpd.threshold:.4g} have a generalised Pareto tail of shape {gpd.shape:.2g}{sure}"
         if gpd.shape >= 1:

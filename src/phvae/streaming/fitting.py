@@ -12,8 +12,7 @@ from torch import Tensor
 from phvae import assembly, defaults
 from phvae.checkpoint import Place
 from phvae.decoders import PhaseTypeDecoder
-from phvae.history import EpochRecord, History
-from phvae.outskirts import settle_prior
+from phvae.history import EpochRecord
 from phvae.preprocessing import PositiveScaler
 from phvae.settings import resolve
 from phvae.signed_decoders import SignedDecoder
@@ -23,7 +22,6 @@ from phvae.streaming.survey import ColumnSurvey, Survey, survey, unit_free
 from phvae.supports import signed_settings
 from phvae.tables.read import Missing, read_table
 from phvae.tables.row_groups import RowGroups, all_parquet
-from phvae.training import TrainingError, cosine_schedule, step_schedule, train
 from phvae.vae import VAE
 
 if TYPE_CHECKING:
@@ -124,17 +122,26 @@ def fit_stream(
     settings |= signed_settings(found.scaler.loss_share_)
     vae, smoothness = prepared(found, settings)
     rows = rows_of(stream, found, held_out, device=settings["device"])
-    history = History(())
-    if settings["epochs"]:
-        history = _train(model, vae, rows, found, smoothness, settings, checkpoint, resume, callback)
-        settings |= {"n_components": settle_prior(vae, rows, seed=settings["seed"]) or settings["n_components"]}
+    validation = torch.from_numpy(unit_free(found.scaler, found.held_out)) if len(found.held_out) else None
+    history, settled = assembly.learn(
+        vae,
+        rows,
+        settings,
+        smoothness=smoothness,
+        translate=_translation(found, rows.shape[0]),
+        validation=validation,
+        checkpoint=checkpoint,
+        resume=resume,
+        callback=callback,
+        progress=None if model.verbose else False,
+    )
     vae = vae.cpu().eval()
     assembly.to_users_units(vae, found.scaler)
-    model.settings_ = {**settings, "smoothness": smoothness.tolist()}
+    model.settings_ = {**settings, **settled, "smoothness": smoothness.tolist()}
     model.scaler_, model.vae_, model.history_ = found.scaler, vae, history
     model.tail_record_, model.fingerprint_ = found.tail_record, found.fingerprint
     model.table_kind_ = "pyarrow"
-    model._columns = list(groups.names)
+    model.columns_ = list(groups.names)
     model.n_features_in_ = len(groups.names)
     model.feature_names_in_ = np.array(groups.names, dtype=object)
     return model
@@ -182,49 +189,12 @@ def prepared(found: Survey, settings: dict[str, Any]) -> tuple[VAE, Tensor]:
     return vae.to(settings["device"]), smoothness
 
 
-def _train(
-    model: "PHVAE",
-    vae: VAE,
-    rows: StreamedRows,
-    found: Survey,
-    smoothness: Tensor,
-    settings: dict[str, Any],
-    checkpoint: Place | None,
-    resume: Place | None,
-    callback: Callable[[EpochRecord], Any] | None,
-) -> History:
+def _translation(found: Survey, n_rows: int) -> assembly.Translation:
+    """To the user's units, from the counts of what was surveyed: no row is read again."""
     scaler = found.scaler
-    validation = torch.from_numpy(unit_free(scaler, found.held_out)) if len(found.held_out) else None
-    zeros = np.array([column.zeros for column in found.columns]) / rows.shape[0]
+    zeros = np.array([column.zeros for column in found.columns]) / n_rows
     volume = float((np.log(scaler.scale_) * (1 - np.where(scaler.zero_share_ > 0, zeros, 0.0))).sum())
-    held_out_volume = float(scaler.log_volume(found.held_out).mean()) if validation is not None else 0.0
-    translate = assembly.Translation(volume, held_out_volume)
-    try:
-        history = train(
-            vae,
-            rows,
-            epochs=settings["epochs"],
-            batch_size=settings["batch_size"],
-            learning_rate=settings["learning_rate"],
-            weight_decay=settings["weight_decay"],
-            clip_norm=settings["clip_norm"],
-            schedule=step_schedule if settings["schedule"] == "step" else cosine_schedule,
-            beta=settings["beta"],
-            kl_warmup=settings["kl_warmup"],
-            smoothness=smoothness,
-            validation=validation,
-            patience=settings["patience"] if validation is not None else None,
-            seed=settings["seed"],
-            checkpoint=checkpoint,
-            checkpoint_seconds=settings["checkpoint_seconds"],
-            resume=resume,
-            callback=None if callback is None else lambda record: callback(translate.record(record)),
-            progress=None if model.verbose else False,
-        )
-    except TrainingError as error:
-        where = f"values are unit-free, rows are counted among the {rows.shape[0]} that are not held out"
-        raise TrainingError(f"{error} ({where})") from error
-    return translate.history(history)
+    return assembly.Translation(volume, float(scaler.log_volume(found.held_out).mean()) if len(found.held_out) else 0.0)
 
 
 def _unit_free(column: ColumnSurvey, scaler: PositiveScaler, place: int) -> ColumnSurvey:

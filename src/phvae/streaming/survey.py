@@ -12,11 +12,11 @@ from phvae.preprocessing import (
     Origin,
     PositiveScaler,
     column_names,
+    endpoints,
     require_no_origin,
     require_non_negative,
     rounded,
 )
-from phvae.preprocessing import _endpoints as endpoints
 from phvae.risk.record import ColumnRecord, TailRecord
 from phvae.streaming.sketch import Cells, QuantileSketch, together
 from phvae.supports import ATOM_FROM, Support, require_sides, signed_columns
