@@ -29,7 +29,7 @@ soak: setup
 
 # Changes one thing at a time and sees whether the tests notice: an hour or two.
 mutants: setup
-	$(BIN)/python -m tools.mutants kernels distributions risk metrics modelfile $(ARGS)
+	$(BIN)/python -m tools.mutants kernels distributions risk metrics modelfile persistence $(ARGS)
 
 bench: setup
 	for name in likelihood training columns fitting generators; do $(BIN)/python -m benchmarks.$$name || exit 1; done

@@ -149,3 +149,32 @@ def test_a_mistake_is_one_line_with_place_value_and_remedy(x, n_phases, weights,
 def test_an_unknown_start_is_refused():
     with pytest.raises(ValueError, match="starts is 'random'; give"):
         fit_series(PARETO, 2, starts="random")
+
+
+class Flat:
+    """An objective without a slope: it shows where it was asked."""
+
+    def __init__(self, slack):
+        self.asked, self._slack = [], np.array(slack)
+
+    def __call__(self, point):
+        self.asked.append(np.exp(point))
+        return 0.0, None
+
+    def slack(self, point):
+        return self._slack
+
+
+def test_a_coordinate_at_an_edge_is_opened_by_shares_of_all_mass_or_of_the_rate_there():
+    parts, rates = np.array([0.2, 0.3, 0.5, 1.0, 1.0, 2.0]), np.array([1.0, 2.0, 4.0])
+    # those with a slack beyond the tolerance, the largest first
+    objective, order = Flat([3.0, 0.1, 2.0, 4.0, 5.0, 1.0]), [4, 3, 0, 2, 5]
+    point, gain = release(objective, np.log(parts), tolerance=0.5)
+    assert (np.exp(point).tolist(), gain) == (pytest.approx(parts.tolist()), 0.0)
+    expected = [parts]
+    for i in order:
+        for share in 10.0 ** np.arange(-8, 0):
+            opened = parts.copy()
+            opened[i] += share * (1.0 if i < 3 else rates[i - 3])
+            expected.append(opened)
+    np.testing.assert_allclose(objective.asked, expected, rtol=1e-13)

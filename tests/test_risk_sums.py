@@ -162,6 +162,14 @@ def test_sums_are_those_of_many_rows():
     assert parts["value"].sum() == pytest.approx(total.cvar(0.9)["value"][0], rel=1e-6)
 
 
+def test_an_allocation_adds_up_to_the_last_digits():
+    total = model(latent_dim=0).sum()
+    for level in LEVELS:
+        parts = total.allocation(level)["value"]
+        assert (parts > 0).all()
+        assert parts.sum() == pytest.approx(total.cvar(level)["value"][0], rel=1e-12)
+
+
 def law_of(many, weights=(1.0, 2.0, 0.5), n=32):
     fitted = inside(many)
     return ChainSumLaw(fitted.vae, [0, 1, 2], weights, Proposal(fitted.prior, 0), n)
@@ -220,6 +228,21 @@ def agree(first, second, sigmas=9):
     """Whether two replicated estimates agree within their errors (7 degrees of freedom each)."""
     error = (first.var(0) / len(first) + second.var(0) / len(second)).sqrt()
     assert bool(((first.mean(0) - second.mean(0)).abs() <= sigmas * error).all())
+
+
+def test_a_drawn_sum_that_may_be_zero_has_the_moments_of_its_columns():
+    rows = table() * (np.random.default_rng(1).random(table().shape) > 0.4)
+    fitted = inside(PHVAE(n_phases=3, latent_dim=0, epochs=0, random_state=0).fit(rows))
+    weights, proposal = (0.1, 0.2, 0.05), Proposal(fitted.prior, 1)
+    drawn = DrawnSumLaw(fitted.vae, [0, 1, 2], weights, [None] * 3, proposal, 256)
+    columns = [ColumnLaw(fitted.vae, position, proposal, 1) for position in range(3)]
+    # without a latent vector the columns are independent
+    mean = sum(w * float(column.mean[0]) for w, column in zip(weights, columns, strict=True))
+    variance = sum(w**2 * float(column.variance[0]) for w, column in zip(weights, columns, strict=True))
+    # Student's t at one in ten million, of so many replicates
+    reach = stats.t(drawn.replicates - 1).isf(5e-8) / math.sqrt(drawn.replicates)
+    for estimate, exact in ((drawn.mean, mean), (drawn.variance, variance)):
+        assert abs(float(estimate.mean()) - exact) < reach * float(estimate.std()) + 1e-9 * exact
 
 
 def test_drawn_sums_are_those_by_transform():

@@ -1,10 +1,11 @@
 """Change one thing in a module, run the tests that know it, and see whether they notice.
 
-    python -m tools.mutants --share 0.05 --seed 0 kernels distributions risk metrics modelfile
+    python -m tools.mutants --share 0.05 --seed 0 kernels distributions risk metrics modelfile persistence
 
 Of every module a number of small changes is drawn (a comparison, a sign, an operation, a constant, a condition), each
-is put in place of the module in a process of its own, and its tests run until one fails. Changes that none notices are
-listed: either a test is missing, or the change means nothing. One CSV row a change; a run that was stopped goes on.
+is put in place of the module in a process of its own, and its tests run until one fails. Changes that none notices have
+survived: either a test is missing, or the change means nothing, which the column `remark` is there to say. One CSV row
+a change; a run that was stopped goes on.
 """
 
 import argparse
@@ -15,12 +16,13 @@ import importlib.abc
 import importlib.util
 import os
 import random
+import shutil
 import signal
 import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout, suppress
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import CodeType
@@ -28,19 +30,26 @@ from typing import Any
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "src" / "phvae"
-FIELDS = ("module", "line", "change", "outcome", "seconds")
-# A test run this many times as long as that of the module unchanged, and a minute, goes on for ever.
-PATIENCE, GRACE = 6.0, 60.0
+FIELDS = ("module", "line", "change", "outcome", "seconds", "test", "remark")
+# Compiled functions of the modules as they are: a change compiles those again that hold something of its module.
+COMPILED = ROOT / "build" / "compiled"
 
 # Tests of each part, the quickest to notice first; the longest prefix of a module's path counts.
 TESTS: dict[str, Sequence[str]] = {
-    "kernels": ("kernels", "general_kernel", "series_phase_type", "distribution_contract"),
+    "kernels": ("series_phase_type", "kernels", "general_kernel", "distribution_contract"),
+    "kernels/backends": ("launched", "kernels", "series_phase_type", "risk_sums"),
+    "kernels/cpu_heads": ("heads", "decoders"),
+    "kernels/cpu_signed_sums": ("signed_sums",),
     "kernels/cpu_squaring": ("kernels", "general_kernel"),
     "kernels/cpu_sums": ("risk_sums", "kernels"),
-    "kernels/sums": ("risk_sums", "kernels"),
+    "kernels/elimination": ("general_kernel", "phase_type", "canonical"),
     "kernels/general": ("general_kernel", "phase_type", "closure"),
-    "kernels/cpu_heads": ("heads", "decoders"),
     "kernels/heads": ("heads", "decoders"),
+    "kernels/latent": ("latent",),
+    "kernels/cpu_latent": ("latent",),
+    "kernels/lane_functions": ("heads", "decoders"),
+    "kernels/squaring": ("general_kernel", "kernels"),
+    "kernels/sums": ("risk_sums", "signed_sums"),
     "kernels/uniformization": ("kernels", "phase_type"),
     "distributions": ("distribution_contract", "tailed_contract"),
     "distributions/ascent": ("fitting",),
@@ -59,41 +68,54 @@ TESTS: dict[str, Sequence[str]] = {
     "distributions/phase_type": ("phase_type", "closure", "distribution_contract"),
     "distributions/quantiles": ("quantiles", "distribution_contract"),
     "distributions/simulation": ("sampling", "phase_type"),
+    "distributions/tails": ("intervals", "observation", "distribution_contract", "tailed_contract"),
     "distributions/time_transformed": ("tailed_contract", "power_tails", "distribution_contract"),
-    "distributions/two_sided": ("two_sided", "distribution_contract", "signed_answers"),
-    "distributions/zero_atom": ("zero_atom", "distribution_contract"),
-    "risk": ("risk_answers", "risk_conditional", "risk_joint", "signed_answers"),
+    "distributions/two_sided": ("two_sided", "distribution_contract", "signed_answers", "signed_tails", "signed_cells"),
+    "distributions/zero_atom": ("zero_atom", "distribution_contract", "signed_cells"),
+    "risk": ("risk_answers", "risk_joint", "risk_conditional", "risk_sums", "signed_answers", "signed_sums"),
     "risk/aggregate": ("risk_aggregate",),
-    "risk/certificate": ("risk_certificate",),
-    "risk/chain_sum": ("risk_sums",),
+    "risk/certificate": ("risk_certificate", "report_cells"),
+    "risk/chain_sum": ("risk_sums", "signed_sums"),
     "risk/compound": ("risk_aggregate",),
     "risk/conditional": ("risk_conditional",),
     "risk/conditions": ("risk_conditional",),
+    "risk/decided": ("report_cells", "risk_certificate"),
     "risk/distortions": ("risk_distortions",),
-    "risk/drawn_sum": ("risk_sums",),
-    "risk/exceedances": ("risk_certificate", "report"),
+    "risk/drawn_sum": ("risk_sums", "signed_sums"),
+    "risk/exceedances": ("risk_certificate", "report", "report_cells"),
     "risk/frequency": ("risk_aggregate",),
     "risk/intervals": ("risk_bootstrap",),
     "risk/joint": ("risk_joint", "signed_answers"),
+    "risk/latent": ("risk_answers", "risk_conditional", "outskirts", "risk_sums"),
     "risk/layers": ("risk_answers", "risk_aggregate"),
-    "risk/moved": ("risk_conditional", "covariates"),
+    "risk/moved": ("risk_conditional", "risk_sums", "covariates"),
     "risk/processes": ("risk_bootstrap",),
     "risk/ray": ("risk_joint", "risk_conditional"),
-    "risk/record": ("risk_certificate", "risk_splice", "modelfile"),
+    "risk/record": ("risk_record", "risk_splice", "risk_certificate", "modelfile"),
     "risk/refit": ("risk_bootstrap",),
     "risk/resampling": ("risk_bootstrap",),
+    "risk/seen": ("product_limit", "report_cells"),
     "risk/severity": ("risk_aggregate",),
+    "risk/signed_sum": ("signed_sums",),
     "risk/splice": ("risk_splice",),
-    "risk/sum_source": ("risk_sums",),
-    "risk/sums": ("risk_sums",),
-    "risk/totals": ("risk_aggregate",),
-    "risk/trust": ("risk_certificate", "risk_splice"),
+    "risk/sum_source": ("risk_sums", "signed_sums"),
+    "risk/sums": ("risk_sums", "signed_sums"),
+    "risk/totals": ("risk_aggregate", "signed_sums"),
+    "risk/trust": ("risk_splice", "risk_certificate"),
     "risk/turned": ("signed_answers",),
+    "risk/two_drawn_tails": ("signed_sums",),
     "risk/two_tails": ("signed_answers",),
     "risk/verdict": ("risk_certificate", "report"),
     "metrics": ("metrics",),
     "modelfile": ("modelfile",),
+    "persistence": ("modelfile", "signed_fit", "history", "cluster"),
 }
+# What most tests import.
+WARM = (
+    "flint", "hypothesis", "jinja2", "matplotlib.figure", "narwhals", "numba.extending", "pandas", "polars",
+    "pyarrow.compute", "pyarrow.csv", "pyarrow.parquet", "pytest", "rich.console", "safetensors.torch",
+    "scipy.integrate", "scipy.optimize", "scipy.stats", "sklearn.base", "sklearn.utils.validation", "torch", "typer",
+)  # fmt: skip
 # Of a GPU, and lines that only say what a module has.
 LEFT_OUT = ("kernels/gpu", "__init__")
 
@@ -221,40 +243,77 @@ def name_of(path: Path) -> str:
 
 
 def tests_of(path: Path) -> list[str]:
+    """The module's own examples and its tests, those that notice first to the front."""
     part = path.relative_to(PACKAGE).with_suffix("").as_posix()
-    prefix = max((known for known in TESTS if part.startswith(known)), key=len)
+    prefix = max((known for known in TESTS if f"{part}/".startswith(f"{known}/")), key=len)
     return [str(path), *(str(ROOT / "tests" / f"test_{name}.py") for name in TESTS[prefix])]
 
 
-def run(path: Path, tree: ast.AST | None, limit: float) -> tuple[str, float]:
-    """Whether the tests of a module notice the tree in its place, and the seconds that took."""
-    began = time.monotonic()
-    child = os.fork()
-    if not child:
-        os.setpgrp()
-        with open(os.devnull, "w") as nothing, redirect_stdout(nothing), redirect_stderr(nothing):
-            os.dup2(nothing.fileno(), 1)
-            os.dup2(nothing.fileno(), 2)
-            os._exit(_in_child(path, tree))
-    while (ended := os.waitpid(child, os.WNOHANG))[0] == 0:
-        if time.monotonic() - began > limit:
-            os.killpg(child, signal.SIGKILL)
-            os.waitpid(child, 0)
-            return "too long", time.monotonic() - began
-        time.sleep(0.05)
-    passed = os.waitstatus_to_exitcode(ended[1]) == 0
-    return "survived" if passed else "noticed", time.monotonic() - began
+class Clock:
+    """Says which test has begun, and ends the process when one takes too long."""
+
+    def __init__(self, began: Path, limit: int) -> None:
+        self.began, self.limit = began, limit
+
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        self.began.write_text(nodeid, encoding="utf-8")
+        signal.alarm(self.limit)
 
 
-def _in_child(path: Path, tree: ast.AST | None) -> int:
+def run(path: Path, tree: ast.AST | None, tests: Sequence[str], limit: int) -> tuple[str, float, str]:
+    """Whether tests notice the tree in the place of a module, the seconds that took, and the last test that began."""
+    start = time.monotonic()
+    with tempfile.TemporaryDirectory() as scratch:
+        began = Path(scratch, "began")
+        began.touch()
+        child = os.fork()
+        if not child:
+            os.setpgrp()
+            with open(os.devnull, "w") as nothing, redirect_stdout(nothing), redirect_stderr(nothing):
+                os.dup2(nothing.fileno(), 1)
+                os.dup2(nothing.fileno(), 2)
+                os._exit(_in_child(path, tree, tests, Path(scratch), Clock(began, limit)))
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        with suppress(ProcessLookupError):
+            os.killpg(child, signal.SIGKILL)  # what its tests have started
+        outcome = {0: "survived", -signal.SIGALRM: "too long"}.get(code, "noticed")
+        return outcome, time.monotonic() - start, began.read_text(encoding="utf-8")
+
+
+def _in_child(path: Path, tree: ast.AST | None, tests: Sequence[str], scratch: Path, clock: Clock) -> int:
     import pytest
 
     sys.meta_path.insert(0, Stand(name_of(path), path, tree))
+    if tree is not None and (stale := compiled_from(path)):
+        cache = scratch / "compiled"
+        shutil.copytree(COMPILED, cache, ignore=shutil.ignore_patterns(*(f"{name}.*.nb?" for name in stale)))
+        _compile_into(cache)
     options = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--assert=plain", "-m", "not soak and not gpu"]
-    with tempfile.TemporaryDirectory() as cache:
-        if tree is not None and "kernels" in path.parts:
-            os.environ["NUMBA_CACHE_DIR"] = cache  # what was compiled from the module unchanged is not for this one
-        return int(pytest.main([*options, *tests_of(path)]))
+    return int(pytest.main([*options, *tests], plugins=[clock]))
+
+
+def _compile_into(cache: Path) -> None:
+    import numba
+
+    os.environ["NUMBA_CACHE_DIR"] = numba.config.CACHE_DIR = str(cache)
+
+
+def compiled_from(path: Path) -> set[str]:
+    """Names of the modules whose compiled functions hold something of this one: itself, and what imports from it."""
+    beside = {file.stem: file.read_text(encoding="utf-8") for file in path.parent.glob("*.py")}
+    if not any("import numba" in text or "from numba" in text for text in beside.values()):
+        return set()
+    found: set[str] = set()
+    reached = {path.stem}
+    while reached:
+        found |= reached
+        package = name_of(path.parent / "x")[:-2]
+        reached = {
+            stem
+            for stem, text in beside.items()
+            if stem not in found and any(f"from {package}.{name} import" in text for name in found)
+        }
+    return found
 
 
 def modules(names: Sequence[str]) -> Iterator[Path]:
@@ -265,16 +324,32 @@ def modules(names: Sequence[str]) -> Iterator[Path]:
                 yield path
 
 
+def drawn(names: Sequence[str], share: float, seed: int) -> list[tuple[Path, int]]:
+    """Places to change, of every module its share (rounded at random), in an order that is fair wherever it stops."""
+    places = []
+    for path in modules(names):
+        everything = Change()
+        everything.visit(ast.parse(path.read_text(encoding="utf-8")))
+        chance = random.Random(f"{seed} {path.relative_to(PACKAGE).as_posix()}")
+        many = min(int(share * everything.count + chance.random()), everything.count)
+        places += [(path, number) for number in chance.sample(range(everything.count), many)]
+    random.Random(seed).shuffle(places)
+    return places
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tools.mutants", description=__doc__)
     parser.add_argument("modules", nargs="+", help="folders or modules below src/phvae")
-    parser.add_argument("--share", type=float, default=0.05, help="share of the possible changes to draw, at least one")
+    parser.add_argument("--share", type=float, default=0.05, help="share of the possible changes to draw")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--limit", type=int, default=240, help="seconds after which one test goes on for ever")
     parser.add_argument("--output", type=Path, default=ROOT / "build" / "mutants.csv")
     arguments = parser.parse_args()
+    os.chdir(ROOT)
     sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tests")]
     _warm()
-    arguments.output.parent.mkdir(parents=True, exist_ok=True)
+    for folder in (arguments.output.parent, COMPILED):
+        folder.mkdir(parents=True, exist_ok=True)
     rows: list[dict[str, str]] = []
     if arguments.output.exists():
         with arguments.output.open(newline="", encoding="utf-8") as file:
@@ -284,37 +359,37 @@ def main() -> None:
         table = csv.DictWriter(file, fieldnames=FIELDS)
         if not rows:
             table.writeheader()
-        for path in modules(arguments.modules):
-            everything = Change()
-            everything.visit(ast.parse(path.read_text(encoding="utf-8")))
-            if not everything.count:
-                continue
+        for path, number in drawn(arguments.modules, arguments.share, arguments.seed):
+            tree, change = changed(path, number)
             name = path.relative_to(PACKAGE).as_posix()
-            draw = random.Random(f"{arguments.seed} {name}").sample
-            usual = 0.0
-            for number in sorted(draw(range(everything.count), max(1, round(arguments.share * everything.count)))):
-                tree, change = changed(path, number)
-                key = (name, str(change.line), change.said)
-                if key in done:
-                    continue
-                if not usual:
-                    outcome, usual = run(path, None, 3600)
-                    if outcome != "survived":
-                        raise SystemExit(f"{name}: its tests fail as it is")
-                outcome, seconds = run(path, tree, PATIENCE * usual + GRACE)
-                row = dict(zip(FIELDS, (*key, outcome, f"{seconds:.1f}"), strict=True))
-                table.writerow(row)
-                file.flush()
-                rows.append(row)
-                print(f"{outcome:9s} {name}:{change.line}  {change.said}", flush=True)
+            key = (name, str(change.line), change.said)
+            if key in done:
+                continue
+            outcome, seconds, test = run(path, tree, tests_of(path), arguments.limit)
+            row = dict(
+                zip(FIELDS, (*key, outcome, f"{seconds:.1f}", test if outcome != "survived" else "", ""), strict=True)
+            )
+            table.writerow(row)
+            file.flush()
+            rows.append(row)
+            print(f"{outcome:9s} {seconds:6.1f} s  {name}:{change.line}  {change.said}  by {test}", flush=True)
+    _confirm(sorted({row["test"] for row in rows} - {""}), arguments.limit)
     survived = sum(row["outcome"] == "survived" for row in rows)
     print(f"{survived} of {len(rows)} changes survived: {survived / max(1, len(rows)):.1%}")
+
+
+def _confirm(tests: Sequence[str], limit: int) -> None:
+    """A test that fails without a change has noticed nothing."""
+    outcome, _, last = run(PACKAGE / "__init__.py", None, tests, limit) if tests else ("survived", 0.0, "")
+    if outcome != "survived":
+        raise SystemExit(f"{last} fails without a change; take its rows from the table and run again")
 
 
 def _warm() -> None:
     """Import once what every test imports."""
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    for name in ("pandas", "polars", "pyarrow", "pytest", "hypothesis", "flint", "scipy.stats", "sklearn", "torch"):
+    _compile_into(COMPILED)
+    for name in WARM:
         importlib.import_module(name)
 
 
