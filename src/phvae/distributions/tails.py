@@ -138,11 +138,11 @@ def drawn(law: Any, shape: torch.Size | tuple[int, ...] = (), generator: torch.G
 
 
 def typical(law: Distribution) -> Tensor:
-    """A point of finite density inside a law; of one of torch its median, and the mean where torch has no quantiles."""
+    """A point of finite density inside a law; of one of torch its mean, and the median where torch has no mean."""
     if isinstance(law, TailedLaw):
         return law.typical
     try:
-        median: Tensor = law.icdf(torch.tensor(0.5))
-    except NotImplementedError:
         return law.mean
-    return median
+    except NotImplementedError:
+        median: Tensor = law.icdf(torch.tensor(0.5))
+        return median
