@@ -111,7 +111,7 @@ class Decoder(nn.Module, ABC):
         >>> decoder = LogNormalDecoder(0, origin=[0.0], scale=[1.0])
         >>> decoder.start_from([np.exp([-2.0, 4.0])])
         >>> law = decoder(torch.zeros(0)).base_dist.base
-        >>> round(float(law.loc), 6), round(float(law.scale), 6)
+        >>> round(law.loc.item(), 6), round(law.scale.item(), 6)
         (1.0, 3.0)
         """
         starts = [self.start_outputs(u) for u in columns]
