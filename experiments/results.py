@@ -59,7 +59,7 @@ def head(found: Sequence[Row], budget: Budget) -> str:
 # Results
 
 This page is made by `python -m experiments` from its result rows and from nothing else; the rows of the full run are
-`docs/results/rows-{FULL.name}.csv`. A run does one seed of everything before the next, goes on where it was stopped,
+`docs/results/rows-{FULL.name}.csv`. Seeds of an experiment are run in order; a run goes on where it was stopped,
 and chooses no seed: fits finished so far, by seed, are {spread}. The column `seeds` says how many stand behind a row
 of a table, and `±` is the standard deviation over them. Tables of real data are run from the files in the folder that
 `PHVAE_DATA` names. A `-` stands where nothing was run or printed, and N/A in a printed row is the paper's own."""

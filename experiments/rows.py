@@ -31,7 +31,7 @@ class Row(NamedTuple):
 
 
 def load(path: Path) -> list[Row]:
-    """All rows of complete jobs, the newest where a job was run twice."""
+    """All rows of complete jobs."""
     if not path.exists():
         return []
     with path.open(newline="", encoding="utf-8") as file:
